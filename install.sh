@@ -3,6 +3,7 @@
 # install ...`.
 # `./install.sh --prefix DIR` puts the program and its kit below DIR instead, with manual pages and
 # completions of bash, zsh and fish. Cargo decides whether anything has to be built.
+# `./install.sh dist` makes what a release consists of: bin/dist.
 # FLEXVOL_BINARY=path takes that binary instead and builds nothing.
 set -eu
 
@@ -37,6 +38,8 @@ put() {
     if ! { mkdir -p -- "$1/bin" "$man" "$bash" "$zsh" "$fish" &&
         place "$binary" "$1/bin/flexvol" &&
         { ! [ -x "$binary-kit" ] || place "$binary-kit" "$1/bin/flexvol-kit"; } &&
+        { ! [ -x "${binary}d" ] || place "${binary}d" "$1/bin/flexvold"; } &&
+        ln -sf flexvol "$1/bin/kubectl-flexvol" &&
         "$binary" man --output "$man" &&
         "$binary" completions bash >"$bash/flexvol" &&
         "$binary" completions zsh >"$zsh/_flexvol" &&
@@ -54,6 +57,11 @@ have_target() {
 
 # Where this file lies, also through a symlink; the sources are beside it.
 here=$(dirname -- "$(readlink -f -- "$0")")
+
+if [ "${1-}" = dist ]; then
+    shift
+    exec "$here/bin/dist" "$@"
+fi
 
 if [ -n "${FLEXVOL_BINARY:-}" ]; then
     if ! [ -f "$FLEXVOL_BINARY" ] || ! [ -x "$FLEXVOL_BINARY" ]; then

@@ -5,5 +5,5 @@
 static MEMORY: flexvol_linux::proc::memory::Wiping = flexvol_linux::proc::memory::Wiping;
 
 fn main() -> std::process::ExitCode {
-    flexvol_cluster::main(std::env::args_os().collect())
+    flexvol_cluster::main(&std::env::args_os().collect::<Vec<_>>())
 }

@@ -22,7 +22,7 @@
 //! | [`kubelet`] | does to any driver what kubelet does; finds the directory kubelet reads | linux, protocol |
 //! | `terminal` | what the programs for people have in common | kubelet, model, linux |
 //! | `admin` | `flexvol`'s commands: [`plugin_dir`], [`deploy`], [`doctor`], [`inventory`], [`manifest`] | node, kubelet, terminal |
-//! | `kit` | `flexvol-kit`: [`check`], [`validate`] | kubelet, model, linux, terminal |
+//! | `kit` | `flexvol-kit`: [`check`], [`validate`], [`translate`] | kubelet, model, linux, terminal |
 //!
 //! Read [`drivers::tmpfs`] first. This crate is the two programs: [`multicall`] decides from
 //! `argv[0]` whether a process is a driver or the admin's command line; the rest of it are the
@@ -38,7 +38,7 @@
 pub mod multicall;
 
 pub use flexvol_admin::{deploy, doctor, inventory, manifest, plugin_dir};
-pub use flexvol_kit::{check, objects, prober, sandbox, tracer, validate, yaml};
+pub use flexvol_kit::{check, objects, prober, sandbox, tracer, translate, validate, yaml};
 pub use flexvol_kubelet as kubelet;
 pub use flexvol_linux as sys;
 pub use flexvol_model::{

@@ -104,10 +104,16 @@ setup() {
   done
   cmp "$prefix/bin/flexvol" "$FLEXVOL_RELEASE"
   cmp "$prefix/bin/flexvol-kit" "$FLEXVOL_RELEASE-kit"
-  [ "$(ls -A "$prefix/bin")" = $'flexvol\nflexvol-kit' ]
+  cmp "$prefix/bin/flexvold" "${FLEXVOL_RELEASE}d"
+  [ "$(ls -A "$prefix/bin")" = $'flexvol\nflexvol-kit\nflexvold\nkubectl-flexvol' ]
+  [ "$("$prefix/bin/kubectl-flexvol" --version)" = "$("$prefix/bin/flexvol" --version)" ]
   for page in flexvol flexvol-install flexvol-pod-up; do
     grep -q '^\.TH ' "$prefix/share/man/man1/$page.1"
   done
+  # What packages take from such a tree, and bin/dist puts there what is missing here.
+  places=$(grep -o 'target/stage/this/[^*"]*' Cargo.toml | cut -d / -f 4- | sort -u | grep -v share/doc/)
+  [ "$(wc -l <<<"$places")" -eq 5 ]
+  for place in $places; do [ -n "$(ls -A "$prefix/$place")" ]; done
   bash -n "$prefix/share/bash-completion/completions/flexvol"
   grep -q '^#compdef flexvol' "$prefix/share/zsh/site-functions/_flexvol"
   grep -q '^complete -c flexvol' "$prefix/share/fish/vendor_completions.d/flexvol.fish"

@@ -32,20 +32,40 @@ const JOURNAL_WAIT: Duration = Duration::from_secs(10);
 
 /// Its last part: of a file, else of the journal, where only what is about volumes is looked for.
 pub fn text(file: Option<&Path>) -> Result<String> {
-    let usual = || FILES.iter().map(Path::new).find(|path| path.is_file());
-    if let Some(path) = file.or_else(usual) {
+    if let Some(path) = file.or(usual()) {
         return files::end(path, LENGTH);
     }
-    let units = UNITS.iter().flat_map(|unit| ["-u", *unit]);
-    let words = ["--no-pager", "--quiet", "--since", "-1h", "--lines", "3000", "--output", "cat"];
     let grep = [
+        "--lines",
+        "3000",
         "--grep",
         "(?i)flexvolume|mountvolume|volume plugin|orphaned pod|probing plugins|mountdevice|unmounted volumes|panic: ",
     ];
-    let journal = Invocation::of("journalctl").args(words).args(grep).args(units).answering();
+    Ok(journal(&grep))
+}
+
+fn usual() -> Option<&'static Path> {
+    FILES.iter().map(Path::new).find(|path| path.is_file())
+}
+
+/// Nothing found is a failure for journalctl, and so is a journal that is not there.
+fn journal(words: &[&str]) -> String {
+    let units = UNITS.iter().flat_map(|unit| ["-u", *unit]);
+    let usual = ["--no-pager", "--quiet", "--since", "-1h", "--output", "cat"];
+    let journal =
+        Invocation::of("journalctl").args(usual).args(words.iter().copied()).args(units).answering();
     let outcome = Tools::of_host(&Deadline::after(JOURNAL_WAIT)).run(journal);
-    // Nothing found is a failure for it, and so is a journal that is not there.
-    Ok(outcome.map(|outcome| outcome.answer).unwrap_or_default())
+    outcome.map(|outcome| outcome.answer).unwrap_or_default()
+}
+
+/// An error where no kubelet has written anything: that it says nothing means nothing then.
+pub fn is_there(file: Option<&Path>) -> Result<()> {
+    let is_silent = || file.is_none() && usual().is_none() && journal(&["--lines", "1"]).is_empty();
+    anyhow::ensure!(
+        !is_silent(),
+        "no log of kubelet is found, neither a file nor in the journal of the last hour: name it with --kubelet-log"
+    );
+    Ok(())
 }
 
 /// The first volume that a line says a pod waits for to be attached.

@@ -6,20 +6,31 @@
 //! has threads, and what kubelet would do by itself is done by another one, of the same program,
 //! that speaks FlexVolume as well ([`csi::by_kubelet`]).
 
+pub mod agent;
+pub mod breaker;
 pub mod cli;
 pub mod controllers;
+pub mod cri;
 pub mod csi;
+mod executed;
 pub mod fence;
+pub mod kubectl;
 pub mod manifest;
+pub mod migrate;
+pub mod mounter;
 pub mod wire;
+
+#[cfg(test)]
+extern crate self as flexvol_cluster;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What `bin/flexvold.rs` calls.
-pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
-    if csi::by_kubelet::is_meant(arguments.first()) {
-        return csi::by_kubelet::main(&arguments.split_off(1));
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    match arguments.split_first() {
+        Some((name, rest)) if name == csi::by_kubelet::NAME => csi::by_kubelet::main(rest),
+        Some((name, rest)) if name == agent::by_force::NAME => agent::by_force::main(rest),
+        _ => cli::main(arguments),
     }
-    cli::main(&arguments)
 }

@@ -5,7 +5,10 @@
 //! provisioned or grow, a Deployment ([`controller`]). The node's pod needs no right in the API and
 //! has no token.
 
+pub mod agent;
 pub mod controller;
+pub mod crds;
+pub mod mounter;
 
 use crate::csi::name;
 use controller::Worker;
@@ -132,31 +135,50 @@ fn csi_driver(request: &Request, driver: &DriverName, can: Capabilities) -> Valu
 }
 
 fn daemon_set(request: &Request) -> Value {
-    let labels = labels("csi-node");
+    let name = "flexvol-csi-node";
+    let metadata = json!({"name": name, "namespace": request.namespace, "labels": labels("csi-node")});
+    let directories = host_directories(request).map(|(name, path, kind, _)| (name, path, kind));
+    on_every_node(&metadata, name, false, &node_container(request), &directories)
+}
+
+/// A container on every node, in its network: clients of network file systems live in that of who
+/// mounts, and volumes are mounted whether the cluster's network works or not. Its directories are
+/// the node's, by name, path and type.
+fn on_every_node(
+    metadata: &Value,
+    account: &str,
+    asks_the_api: bool,
+    container: &Value,
+    directories: &[(&str, &str, &str)],
+) -> Value {
+    let labels = metadata["labels"].clone();
+    let volumes: Vec<_> = directories
+        .iter()
+        .map(|(name, path, kind)| json!({"name": name, "hostPath": {"path": path, "type": kind}}))
+        .collect();
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": "flexvol-csi-node", "namespace": request.namespace, "labels": labels},
+        "metadata": metadata,
         "spec": {
             "selector": {"matchLabels": labels},
+            // Two of one node would be in each other's way: one ends before the next begins, and
+            // drivers wait for that.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "serviceAccountName": "flexvol-csi-node",
-                    "automountServiceAccountToken": false,
+                    "serviceAccountName": account,
+                    "automountServiceAccountToken": asks_the_api,
                     "enableServiceLinks": false,
-                    // Clients of network file systems live in the network of who mounts.
                     "hostNetwork": true,
                     "dnsPolicy": "ClusterFirstWithHostNet",
                     "nodeSelector": {"kubernetes.io/os": "linux"},
                     "priorityClassName": "system-node-critical",
                     "terminationGracePeriodSeconds": 30,
                     "tolerations": [{"operator": "Exists"}],
-                    "containers": [node_container(request)],
-                    "volumes": host_directories(request).map(|(name, path, kind, _)| {
-                        json!({"name": name, "hostPath": {"path": path, "type": kind}})
-                    }),
+                    "containers": [container],
+                    "volumes": volumes,
                 },
             },
         },
@@ -288,6 +310,10 @@ mod tests {
             Some(containers.iter().map(|each| each["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
         };
         let upstream = |name: &str| Some(Worker::Upstream(name.into()));
+        let provisions = Request { provisioner: Some(Worker::BuiltIn), ..request(false) };
+        assert_eq!(containers(&provisions).unwrap(), ["csi", "controller"]);
+        let grows = Request { resizer: Some(Worker::BuiltIn), ..request(false) };
+        assert_eq!(containers(&grows).unwrap(), ["csi", "controller"]);
         let all = |attach| Request {
             provisioner: upstream("p"),
             resizer: upstream("r"),

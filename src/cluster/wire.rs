@@ -1,4 +1,5 @@
-//! The wire types of CSI and of kubelet's plugin registration, generated from `proto/`.
+//! The wire types of CSI, of kubelet's plugin registration and of container runtimes, generated
+//! from `proto/`.
 
 use prost::Message;
 // Named by what is generated.
@@ -9,7 +10,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 macro_rules! generated {
-    ($(#[$doc:meta])* $name:ident, $package:literal) => {
+    ($(#[$doc:meta])* $name:ident, $file:literal) => {
         $(#[$doc])*
         #[allow(
             missing_docs,
@@ -21,7 +22,7 @@ macro_rules! generated {
             reason = "generated"
         )]
         pub mod $name {
-            tonic::include_proto!($package);
+            include!(concat!(env!("OUT_DIR"), "/", $file, ".rs"));
         }
     };
 }
@@ -31,8 +32,16 @@ generated!(
     csi, "csi.v1"
 );
 generated!(
+    /// What package `csi.v1` had before CSI 1.13 of a volume's condition.
+    before, "before/csi.v1"
+);
+generated!(
     /// Package `pluginregistration`: kubelet asks which driver serves a socket.
     registration, "pluginregistration"
+);
+generated!(
+    /// Package `runtime.v1`: which containers a node has, and programs in them.
+    runtime, "runtime.v1"
 );
 
 /// Protocol buffers; a message that cannot be decoded is the caller's fault, and not, as tonic has

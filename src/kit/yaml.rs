@@ -26,9 +26,11 @@
 //! after all aliases.
 
 mod lines;
+mod rewrite;
 mod scalar;
 
 pub use lines::Lines;
+pub use rewrite::rewrite;
 
 use flexvol_protocol::failure::Failure;
 use lines::Below;
@@ -183,7 +185,9 @@ impl Tree {
         let Some(Open { node, anchor, at }) = self.open.pop() else { return Ok(()) };
         let (value, below) = match node {
             YamlNode::List { list, lines } => (Value::Array(list), Below::Entries(lines)),
-            YamlNode::Mapping { map, lines, .. } => (Value::Object(map), Below::Members(lines)),
+            YamlNode::Mapping { map, lines, .. } => {
+                (Value::Object(map), Below::Members(lines.into_iter().collect()))
+            }
         };
         self.add(value, below, anchor, at)
     }

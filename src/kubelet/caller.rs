@@ -55,10 +55,7 @@ impl Caller {
     /// Executes the driver with any arguments at all, and remembers nothing. They are shown as they
     /// are.
     pub fn execute(&self, arguments: &[OsString]) -> Exchange {
-        let shown: Vec<_> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let run = exec::run(&self.executable, arguments, &self.terms);
-        let verdict = Verdict::of(shown.first().map_or("", String::as_str), &run);
-        Exchange { arguments: shown, run: Some(run), verdict }
+        Exchange::of(arguments, exec::run(&self.executable, arguments, &self.terms))
     }
 
     /// Calls `init`, which decides whether kubelet loads the driver and how it treats it.
@@ -74,7 +71,20 @@ impl Caller {
     }
 }
 
+/// Calls the `init` of several drivers at the same time: one that hangs holds up no other.
+pub(super) fn init_each(executables: &[PathBuf], terms: &Terms) -> Vec<Exchange> {
+    let arguments = Call::Init.to_arguments();
+    let runs = exec::run_each(executables, &arguments, terms);
+    runs.into_iter().map(|run| Exchange::of(&arguments, run)).collect()
+}
+
 impl Exchange {
+    fn of(arguments: &[OsString], run: Run) -> Self {
+        let arguments: Vec<_> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let verdict = Verdict::of(arguments.first().map_or("", String::as_str), &run);
+        Self { arguments, run: Some(run), verdict }
+    }
+
     /// How long the driver took; nothing if it was not executed.
     pub fn took(&self) -> Duration {
         self.run.as_ref().map_or(Duration::ZERO, |run| run.took)

@@ -8,6 +8,7 @@ use super::asked::Asked;
 use super::exec::{End, Run};
 use super::verdict::{Fault, Verdict};
 use flexvol_protocol::secret::Redactor;
+use flexvol_protocol::text::seconds;
 use flexvol_protocol::{DriverStatus, Verb};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -196,8 +197,8 @@ fn findings(asked: &Asked, verb: Option<Verb>, run: &Run, verdict: &Verdict) -> 
         run.closed.and_then(|closed| closed.checked_sub(run.exited?)).filter(|held| *held > LINGERING)
     {
         let problem = format!(
-            "a process it left running held its output {:.1} s longer, and kubelet waits for that",
-            held.as_secs_f64()
+            "a process it left running held its output {} s longer, and kubelet waits for that",
+            seconds(held, 1)
         );
         all.push(found(&problem, "close descriptors 1 and 2 in it (>/dev/null 2>&1)"));
     }

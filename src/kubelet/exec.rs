@@ -6,10 +6,12 @@ mod start;
 
 use flexvol_linux::proc::child::Pid;
 use flexvol_linux::proc::limits::Limits;
+use flexvol_protocol::secret::Secret;
 use running::Running;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -18,6 +20,12 @@ use std::time::{Duration, Instant};
 
 /// `PATH` of a service under systemd, as kubelet has it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The longest wait the kernel is asked for: it takes no number that is too large.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+/// How long one of several is watched at a time.
+const SHORT_WAIT: Duration = Duration::from_millis(2);
 
 /// How a driver is executed.
 #[derive(Clone, Debug)]
@@ -49,6 +57,8 @@ pub struct Terms {
     /// Whether its standard input is one on which nothing ever comes, and not /dev/null: who reads
     /// it hangs.
     pub silent_input: bool,
+    /// What it reads there instead, if anything: what must not be an argument.
+    pub input: Option<Arc<Secret>>,
     /// Who watches.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -100,6 +110,7 @@ impl Default for Terms {
             limits: Limits::default(),
             umask: None,
             silent_input: false,
+            input: None,
             observer: None,
         }
     }
@@ -192,15 +203,55 @@ impl From<ExitStatus> for End {
 /// Executes `program` as kubelet does, but in a process group of its own, so that all of it can be
 /// stopped.
 pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run {
-    let start = Instant::now();
-    let watched = start::input(terms).and_then(|(input, held)| {
-        let watched = start::spawn(program, arguments, terms, input)
-            .and_then(|(child, pipe)| Running::new(child, pipe, start, terms))
-            .and_then(Running::watch);
-        drop(held);
-        watched
-    });
-    watched.unwrap_or_else(|error| Run::not_started(error, start.elapsed()))
+    let mut execution = Execution::begin(program, arguments, terms);
+    loop {
+        if let Some(run) = execution.advance(LONGEST_WAIT) {
+            return run;
+        }
+    }
+}
+
+/// [`run`], of all of them at the same time: one that hangs holds up no other.
+pub(super) fn run_each(programs: &[PathBuf], arguments: &[OsString], terms: &Terms) -> Vec<Run> {
+    let begin = |program: &PathBuf| (Execution::begin(program, arguments, terms), None);
+    let mut all: Vec<_> = programs.iter().map(begin).collect();
+    while all.iter().any(|(_, run)| run.is_none()) {
+        for (execution, run) in all.iter_mut().filter(|(_, run)| run.is_none()) {
+            *run = execution.advance(SHORT_WAIT);
+        }
+    }
+    all.into_iter().filter_map(|(_, run)| run).collect()
+}
+
+/// One execution that has begun, or could not.
+struct Execution<'a> {
+    start: Instant,
+    running: io::Result<Running<'a>>,
+    /// The end of its input on which nothing comes.
+    _held: Option<OwnedFd>,
+}
+
+impl<'a> Execution<'a> {
+    fn begin(program: &Path, arguments: &[OsString], terms: &'a Terms) -> Self {
+        let start = Instant::now();
+        let (input, held) = match start::input(terms) {
+            Ok((input, held)) => (Ok(input), held),
+            Err(error) => (Err(error), None),
+        };
+        let running = input
+            .and_then(|input| start::spawn(program, arguments, terms, input))
+            .and_then(|(child, pipe)| Running::new(child, pipe, start, terms));
+        Self { start, running, _held: held }
+    }
+
+    /// Watches for so long, or until something happens; all of it once it is over.
+    fn advance(&mut self, wait: Duration) -> Option<Run> {
+        let advanced = match &mut self.running {
+            Ok(running) => running.advance(wait),
+            Err(error) => return Some(Run::not_started(error, self.start.elapsed())),
+        };
+        advanced.unwrap_or_else(|error| Some(Run::not_started(error, self.start.elapsed())))
+    }
 }
 
 #[cfg(test)]

@@ -100,9 +100,27 @@ pub fn all() -> &'static [Platform] {
     PLATFORMS
 }
 
+/// What people call a platform, and what it is here.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("eks", "default"),
+    ("gke", "cos"),
+    ("kind", "default"),
+    ("kops", "default"),
+    ("kubeadm", "default"),
+    ("minikube", "default"),
+    ("okd", "openshift"),
+];
+
 /// The platform of that name, for `--platform`.
 pub fn find(name: &str) -> Option<&'static Platform> {
+    let other = OTHER_NAMES.iter().find(|(called, _)| *called == name);
+    let name = other.map_or(name, |(_, name)| name);
     PLATFORMS.iter().find(|platform| platform.name == name)
+}
+
+/// What else a platform is called.
+pub fn other_names(platform: &Platform) -> impl Iterator<Item = &'static str> {
+    OTHER_NAMES.iter().filter(|(_, name)| *name == platform.name).map(|(called, _)| *called)
 }
 
 /// The platform that a node's marks speak of, and those marks.
@@ -139,7 +157,7 @@ const SET_USUAL: &str = "set volumePluginDir in /var/lib/kubelet/config.yaml and
 /// What a row has unless it says otherwise.
 const PLAIN: Platform = Platform {
     name: "default",
-    title: "any other Kubernetes: kubeadm, kubespray since 2.11, kops, SUSE CaaSP 4",
+    title: "any other Kubernetes: kubeadm, EKS, kind, minikube, kubespray since 2.11, kops, SUSE CaaSP 4",
     marks: &[],
     plugin_dir: Some(DEFAULT_PLUGIN_DIR),
     host_dir: None,
@@ -389,9 +407,12 @@ mod tests {
     #[test]
     fn every_row_can_be_named_and_read() {
         let mut names: Vec<_> = all().iter().map(|platform| platform.name).collect();
+        names.extend(OTHER_NAMES.iter().map(|(called, _)| *called));
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), all().len());
+        assert_eq!(names.len(), all().len() + OTHER_NAMES.len());
+        assert_eq!(find("gke").map(|platform| platform.name), Some("cos"));
+        assert_eq!(all().iter().flat_map(other_names).count(), OTHER_NAMES.len());
         for platform in all() {
             assert_eq!(find(platform.name), Some(platform));
             let paths = [platform.plugin_dir, platform.host_dir, Some(platform.kubelet_root)];

@@ -83,8 +83,20 @@ fn huge(text: &str) -> Option<Number> {
 
 /// Go writes a whole float below 10^21 without point or exponent, so whoever reads it sees an
 /// integer.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "whole, and in the range of what it is made"
+)]
 fn shortest(value: f64) -> Number {
-    let whole = (value.fract() == 0.0 && value.abs() < 1e21).then(|| format!("{value:.0}"));
-    let integer = whole.filter(|text| text != "-0").and_then(|text| text.parse::<Number>().ok());
+    /// What has 64 bits ends here, and below -`END` / 2.
+    const END: f64 = 18_446_744_073_709_551_616.0;
+    let is_whole = value.fract() == 0.0 && !(value == 0.0 && value.is_sign_negative());
+    let integer = match value {
+        _ if !is_whole => None,
+        0.0..END => Some((value as u64).into()),
+        _ if (-END / 2.0..0.0).contains(&value) => Some((value as i64).into()),
+        _ => None,
+    };
     integer.or_else(|| Number::from_f64(value)).unwrap_or_else(|| 0.into())
 }

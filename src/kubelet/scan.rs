@@ -3,7 +3,8 @@
 
 mod fix;
 
-use crate::{Caller, Exchange, Terms};
+use crate::caller::{self, Caller};
+use crate::{Exchange, Terms};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory::Kind;
 use flexvol_linux::fs::exec_dir;
@@ -128,14 +129,26 @@ pub fn look(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Option<Finding> {
     Some(judge(plugin_dir, name, kind, terms))
 }
 
+/// Runs the `init` of several driver directories at the same time.
+pub fn init_each(plugin_dir: &Path, names: &[OsString], terms: &Terms) -> Vec<Result<Loaded, Failed>> {
+    let executables: Vec<_> = names.iter().map(|name| executable(plugin_dir, name)).collect();
+    let exchanges = caller::init_each(&executables, terms);
+    let all = names.iter().zip(executables).zip(&exchanges);
+    all.map(|((name, executable), exchange)| loaded(name, executable, exchange)).collect()
+}
+
 /// Runs `init` in a driver directory, whatever its name and whatever it is: kubelet does that for
 /// each name that a change is told of. `plugin_dir` is an absolute path.
 pub fn init(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Result<Loaded, Failed> {
     let executable = executable(plugin_dir, name);
     let mut caller = Caller::new(executable.clone());
     caller.terms = terms.clone();
-    let (exchange, capabilities) = caller.init();
-    let capabilities = capabilities.map_err(|failure| refusal(name, &executable, &exchange, &failure))?;
+    loaded(name, executable, &caller.init().0)
+}
+
+fn loaded(name: &OsStr, executable: PathBuf, exchange: &Exchange) -> Result<Loaded, Failed> {
+    let capabilities =
+        exchange.capabilities().map_err(|failure| refusal(name, &executable, exchange, &failure))?;
     let name = DriverName::from_directory(name).map_err(|failure| misnomer(name, &failure))?;
     Ok(Loaded { name, executable, capabilities, took: exchange.took() })
 }
@@ -307,6 +320,17 @@ mod tests {
             ),
             ("", "unexpected end of JSON input", "printed nothing"),
             ("echo hello", "invalid character 'h' looking for beginning of value", "\"hello\""),
+            ("jqq x", "invalid character", "it calls jqq, "),
+            (
+                "echo '{\"status\":\"Success\",\"capabilities\":{\"attach\":\"false\"}}'",
+                "json: cannot unmarshal string",
+                "without quotes",
+            ),
+            (
+                "echo '{\"status\":\"success\"}'",
+                "init command failed, status: success",
+                "say exactly \"Success\"",
+            ),
             ("echo '{\"status\":\"Not supported\"}'", "Not supported", "answer init with"),
             ("echo '{\"status\":\"Success\"}'; exit 3", "exit status 3", "exit with 0"),
             ("echo '{\"status\":\"Success\",\"capabilities\":null}'", "capabilities are null", ""),

@@ -106,6 +106,13 @@ pub trait Driver: Sync {
         Vec::new()
     }
 
+    /// Whether its programs serve its volumes, so that a mount pod, or a directory of the node, may
+    /// have them in place of the node. The default is right for every daemon of FUSE, and for every
+    /// driver whose programs work on devices and files of the node.
+    fn serves(&self) -> bool {
+        self.needs().file_system == Some("fuse")
+    }
+
     /// Mistakes of the side file that show without any volume: called before anything is attached,
     /// mounted or grown, so that a slip in the command for `unmount` shows with the first `mount`.
     /// Not before `init`, which must not fail.

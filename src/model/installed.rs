@@ -2,13 +2,14 @@
 
 use crate::driver::{Driver, Growth, Request};
 use crate::drivers;
+use crate::fencing::{self, fenced};
 use crate::plan::Plan;
 use crate::profiles::{self, Profile, Translated};
 use crate::schema::{self, OptionSpec};
 use crate::settings::{SIDE_FILE, Settings};
 use crate::side_file;
 use flexvol_protocol::failure::{Code, Failure, Result};
-use flexvol_protocol::{Call, Capabilities, Fields, Options, Verb, VerbSet};
+use flexvol_protocol::{Call, Capabilities, DriverName, Fields, Options, Verb, VerbSet};
 
 /// Which driver it is, whose options it understands, and how its admin has set it up.
 pub struct Installed {
@@ -19,7 +20,8 @@ pub struct Installed {
     /// Its directory's name, `vendor~driver`; `None` when a person runs it without saying as whom.
     pub directory: Option<String>,
     /// Its side file. Whether volumes are attached is what the profile says where the side file
-    /// does not.
+    /// does not; and where a CSI driver serves them, whose options they have, is what the directory
+    /// says.
     pub settings: Settings,
 }
 
@@ -38,6 +40,10 @@ impl Installed {
     ) -> Self {
         let attaches = profile.and_then(|profile| profile.attach).map(|_| true);
         settings.attach = settings.attach.or(attaches);
+        if settings.through_csi.is_some() && settings.profile.is_none() {
+            let name = directory.as_deref().and_then(|name| DriverName::from_directory(name).ok());
+            settings.profile = name.map(|name| name.to_string());
+        }
         Self { driver, profile, directory, settings }
     }
 
@@ -79,7 +85,10 @@ impl Installed {
         if let Some(plan) = self.profile.and_then(|profile| profile.plan(call, &self.settings)) {
             return Ok(plan);
         }
-        let made = self.understood(call).and_then(|(call, _)| self.planned(&call));
+        let made = self.understood(call).and_then(|(call, _)| {
+            let plan = self.planned(&call)?;
+            fenced(plan, &call, &self.settings)
+        });
         made.map_err(|why| match (self.profile, call.options()) {
             (Some(profile), Some(options)) => profile.in_its_words(why, &options.own),
             _ => why,
@@ -140,9 +149,13 @@ impl Installed {
     /// Mistakes of the side file that would show with the first volume: for who writes one.
     pub fn check(&self) -> Result<()> {
         self.check_attach()?;
+        fencing::check(self.driver.name(), &self.settings)?;
         self.driver.check(&self.settings)?;
         if let Some(profile) = self.profile {
             return profile.check_defaults(&self.settings.options);
+        }
+        if self.settings.through_csi.is_some() {
+            return Ok(());
         }
         // One without options of its own has those of the side file, and has checked them.
         let specs = self.driver.options();

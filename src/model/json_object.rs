@@ -1,8 +1,7 @@
 //! How a side file is read: objects are objects, and a mistake in it says in which file it is.
 
 use flexvol_protocol::failure::Failure;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,35 +9,102 @@ use std::marker::PhantomData;
 /// The side file's name.
 pub const SIDE_FILE: &str = ".flexvol.json";
 
-/// A JSON object and nothing else: serde would take an array for the fields in their order.
-pub(crate) struct Object<T>(pub(crate) T);
+/// What a JSON object fills, member by member, and nothing else: what serde derives takes an array
+/// for the members in their order, and has 800 bytes of code for each of them.
+pub(crate) trait Members: Default {
+    /// What they are called.
+    const NAMES: &'static [&'static str];
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
-            type Value = Object<T>;
+    /// Reads the value of the member of this name.
+    fn read<'de, A: MapAccess<'de>>(&mut self, name: &str, values: &mut A) -> Result<(), A::Error>;
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
+/// Says which member is read how, and makes the type `Deserialize`.
+macro_rules! members {
+    ($type:ty { $($name:literal => $field:ident by $read:path,)+ }) => {
+        impl crate::json_object::Members for $type {
+            const NAMES: &'static [&'static str] = &[$($name),+];
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            fn read<'de, A: serde::de::MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                values: &mut A,
+            ) -> Result<(), A::Error> {
+                match name {
+                    $($name => $read(&mut self.$field, values),)+
+                    _ => Ok(()),
+                }
             }
         }
-        deserializer.deserialize_map(Members(PhantomData))
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                crate::json_object::object(deserializer)
+            }
+        }
+    };
+}
+pub(crate) use members;
+
+/// A member of a type that serde knows.
+#[inline(never)]
+pub(crate) fn plain<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+    place: &mut T,
+    values: &mut A,
+) -> Result<(), A::Error> {
+    *place = values.next_value()?;
+    Ok(())
+}
+
+pub(crate) fn object<'de, T: Members, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_map(Object(PhantomData))
+}
+
+struct Object<T>(PhantomData<T>);
+
+impl<'de, T: Members> Visitor<'de> for Object<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        let (mut object, mut seen) = (T::default(), 0_u32);
+        while let Some(index) = map.next_key_seed(Name(T::NAMES))? {
+            let name = T::NAMES[index];
+            if seen & 1 << index != 0 {
+                return Err(A::Error::duplicate_field(name));
+            }
+            seen |= 1 << index;
+            object.read(name, &mut map)?;
+        }
+        Ok(object)
     }
 }
 
-pub(crate) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    Object::deserialize(deserializer).map(|Object(value)| value)
+/// One of these; which.
+struct Name(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
 }
 
-pub(crate) fn object_or_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    Option::deserialize(deserializer).map(|value| value.map(|Object(value)| value))
+impl Visitor<'_> for Name {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("field identifier")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<usize, E> {
+        let index = self.0.iter().position(|known| *known == name);
+        index.ok_or_else(|| E::unknown_field(name, self.0))
+    }
 }
 
 pub(crate) fn mistake(text: &str) -> Failure {

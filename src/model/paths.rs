@@ -26,6 +26,21 @@ pub const CSI_PART: &str = "csi";
 /// ([`csi_journal`](crate::csi_journal)).
 pub const CSI_VOLUMES: &str = "volumes";
 
+/// Where the node's agent listens, and drivers look for it, when nobody says otherwise.
+pub const AGENT_SOCKET: &str = "/run/flexvol/agent.sock";
+
+/// What `flexvold agent` notes of the storage that this node holds; `--state` names another.
+pub const AGENT: &str = "/var/lib/flexvol/agent";
+
+/// Where `flexvold agent` keeps the locks of storage that no other node reaches.
+pub const STORAGE_LOCKS: &str = "/var/lib/flexvol/storage-locks";
+
+/// In [`RUN`]: what the node's agent was asked to hold, and was not told yet that it is released.
+pub const HOLDS: &str = "holds";
+
+/// In [`RUN`]: the targets for which the node's agent was asked to publish a CSI driver's volume.
+pub const PUBLISHED: &str = "published";
+
 /// What `pod` takes for kubelet's directory when nobody names one.
 pub const POD_ROOT: &str = "/var/lib/flexvol/kubelet";
 
@@ -80,11 +95,11 @@ mod tests {
 
     #[test]
     fn all_of_it_is_in_two_directories() {
-        for path in [IMAGES, SCRATCH, CSI, POD_ROOT] {
+        for path in [IMAGES, SCRATCH, CSI, POD_ROOT, AGENT, STORAGE_LOCKS] {
             assert!(Path::new(path).starts_with(STATE), "{path}");
         }
         assert_eq!(Path::new(STATE).join(CSI_PART), Path::new(CSI));
-        assert!(Path::new(READY).starts_with(RUN));
+        assert!(Path::new(READY).starts_with(RUN) && Path::new(AGENT_SOCKET).starts_with(RUN));
         assert_eq!(run(LOCKS), Path::new("/run/flexvol/locks"));
     }
 }

@@ -37,6 +37,7 @@ pub use store::{
 };
 pub use view::{FileSystems, Source, View};
 
+use crate::csi::volume::CsiVolume;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::file_system::FileSystem;
 pub use flexvol_protocol::mount_options::Propagation;
@@ -44,6 +45,7 @@ use flexvol_protocol::mount_options::{FsOption, MountFlags};
 pub use flexvol_protocol::ownership::Ownership;
 use flexvol_protocol::secret::Secret;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A goal and the way there.
@@ -235,6 +237,48 @@ pub enum Step {
     Checkout(Checkout),
     /// Start a program that mounts and serves the mount for as long as it is there.
     Serve(Daemon),
+    /// Hold the volume's storage by the node's agent, before anything of it is attached.
+    Hold {
+        /// Where the agent listens.
+        socket: PathBuf,
+        /// What is held, for whom: an [`agent::Hold`](crate::agent::Hold), as it is sent.
+        hold: BTreeMap<String, String>,
+    },
+    /// Release what was held for the target's mount, now that nothing of it is attached.
+    Release {
+        /// Where the agent listens.
+        socket: PathBuf,
+        /// The pod's volume directory.
+        target: TargetPath,
+    },
+    /// Have the node's agent publish a CSI driver's volume at the target.
+    CsiPublish {
+        /// Where the agent listens.
+        socket: PathBuf,
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// Which one.
+        volume: Box<CsiVolume>,
+        /// Those of the CSI driver, by their names.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        secrets: BTreeMap<String, Secret>,
+    },
+    /// Have the node's agent take it away there, and unstage it where it was the last.
+    CsiUnpublish {
+        /// Where the agent listens.
+        socket: PathBuf,
+        /// The pod's volume directory.
+        target: TargetPath,
+    },
+    /// Have the node's agent tell the CSI driver that it has grown.
+    CsiExpand {
+        /// Where the agent listens.
+        socket: PathBuf,
+        /// Which one, and where it is shown.
+        volume: Box<CsiVolume>,
+        /// In bytes.
+        size: u64,
+    },
     /// Unmount everything at the target, and leave it empty.
     Unmount {
         /// The pod's volume directory.
@@ -282,6 +326,8 @@ impl Step {
                 Some("close the device; the kernel detaches it when nobody else uses it")
             }
             Self::Store(step) => step.undo(),
+            Self::Hold { .. } => Some("release it"),
+            Self::CsiPublish { .. } => Some("have the agent take it away"),
             Self::Mount { .. }
             | Self::ShowStaged { .. }
             | Self::MountShare { .. }
@@ -301,6 +347,9 @@ impl Step {
             | Self::ExpectStaged { .. }
             | Self::CheckFileSystem { .. }
             | Self::Unmount { .. }
+            | Self::Release { .. }
+            | Self::CsiUnpublish { .. }
+            | Self::CsiExpand { .. }
             | Self::EndDaemon { .. }
             | Self::GrowImage { .. }
             | Self::GrowFileSystem { .. } => None,

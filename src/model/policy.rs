@@ -5,6 +5,8 @@
 //! cannot forget it. Paths are checked here by their text and opened later below their root without
 //! following any symlink, so text and file cannot disagree.
 
+use crate::csi::volume::CsiVolume;
+use crate::json_object::{members, plain};
 use crate::paths;
 use crate::plan::{
     Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Source, Step, Store, StoreStep, Upper,
@@ -15,7 +17,7 @@ use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::quantity::Quantity;
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,31 +30,30 @@ const CACHE: u64 = 1 << 30;
 const MEMORY: u64 = 2 << 30;
 
 /// The admin's word, from the side file's `policy`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of the admin's, independent of the others")]
 pub struct Policy {
     /// Directories of the node below which `bind` may take its source. None by default: a bind of
     /// `/` is the node.
-    #[serde(deserialize_with = "some_list")]
     pub bind_roots: Vec<PathBuf>,
     /// Directories below which `image` may use and make files; a relative `file` is taken below the
     /// first.
-    #[serde(deserialize_with = "some_list")]
     pub image_roots: Vec<PathBuf>,
     /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it.
     /// None by default.
-    #[serde(deserialize_with = "some_list")]
     pub keyring_roots: Vec<PathBuf>,
     /// The servers that volumes may come from: names, addresses, networks, `*.` and a domain, or
     /// `*` for any. Absent, any server is allowed, except the node itself, its link and its cloud's
     /// metadata service: those are allowed only if they are named here.
-    #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
     /// The volume groups of LVM that `lvm` may use, or `*` for any, also that of the node's own
     /// root. None by default.
-    #[serde(deserialize_with = "some_list")]
     pub volume_groups: Vec<String>,
+    /// The CSI drivers whose volumes `csi` may show, or `*` for any: whoever names a volume there
+    /// gets it. None by default.
+    pub csi_drivers: Vec<String>,
     /// Whether volumes may log in by Kerberos, which is with the node's own tickets and keytab.
     pub allow_kerberos: bool,
     /// Whether `webdav` volumes without a Secret may log in with what stands in davfs2's file for
@@ -69,28 +70,35 @@ pub struct Policy {
     /// Whether samples of a device over 1 GiB are enough to format it.
     pub allow_sampling: bool,
     /// The largest volume a tenant may ask for, where the driver makes it.
-    #[serde(
-        deserialize_with = "size",
-        serialize_with = "size_text",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(serialize_with = "size_text", skip_serializing_if = "Option::is_none")]
     pub max_size: Option<Quantity>,
     /// The largest cache on the node's disk that one volume's program may keep; a smaller
     /// `max_size` counts.
-    #[serde(
-        deserialize_with = "size",
-        serialize_with = "size_text",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(serialize_with = "size_text", skip_serializing_if = "Option::is_none")]
     pub max_cache: Option<Quantity>,
     /// The most memory that the program of one volume may have.
-    #[serde(
-        deserialize_with = "size",
-        serialize_with = "size_text",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(serialize_with = "size_text", skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<Quantity>,
 }
+
+members!(Policy {
+    "bindRoots" => bind_roots by list,
+    "imageRoots" => image_roots by list,
+    "keyringRoots" => keyring_roots by list,
+    "servers" => servers by list_if_any,
+    "volumeGroups" => volume_groups by list,
+    "csiDrivers" => csi_drivers by list,
+    "allowKerberos" => allow_kerberos by plain,
+    "allowNodeSecrets" => allow_node_secrets by plain,
+    "allowRedirects" => allow_redirects by plain,
+    "allowSuid" => allow_suid by plain,
+    "allowDev" => allow_dev by plain,
+    "allowShared" => allow_shared by plain,
+    "allowSampling" => allow_sampling by plain,
+    "maxSize" => max_size by size,
+    "maxCache" => max_cache by size,
+    "maxMemory" => max_memory by size,
+});
 
 impl Default for Policy {
     fn default() -> Self {
@@ -100,6 +108,7 @@ impl Default for Policy {
             keyring_roots: Vec::new(),
             servers: None,
             volume_groups: Vec::new(),
+            csi_drivers: Vec::new(),
             allow_kerberos: false,
             allow_node_secrets: false,
             allow_redirects: false,
@@ -133,19 +142,36 @@ impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for ListVisitor<T> {
     }
 }
 
-fn some_list<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<String>>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
-    deserializer.deserialize_any(ListVisitor(PhantomData))
+struct List<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de> + From<String>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ListVisitor(PhantomData)).map(Self)
+    }
 }
 
-fn list_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
-    some_list(deserializer).map(Some)
+#[inline(never)]
+fn list<'de, T: Deserialize<'de> + From<String>, A: MapAccess<'de>>(
+    place: &mut Vec<T>,
+    values: &mut A,
+) -> Result<(), A::Error> {
+    let List(list) = values.next_value()?;
+    *place = list;
+    Ok(())
 }
 
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Quantity>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Quantity::parse(&text).map(Some).map_err(serde::de::Error::custom)
+fn list_if_any<'de, A: MapAccess<'de>>(
+    place: &mut Option<Vec<String>>,
+    values: &mut A,
+) -> Result<(), A::Error> {
+    list(place.insert(Vec::new()), values)
+}
+
+#[inline(never)]
+fn size<'de, A: MapAccess<'de>>(place: &mut Option<Quantity>, values: &mut A) -> Result<(), A::Error> {
+    let text: String = values.next_value()?;
+    *place = Some(Quantity::parse(&text).map_err(A::Error::custom)?);
+    Ok(())
 }
 
 #[expect(clippy::ref_option, reason = "the signature is serde's")]
@@ -203,6 +229,7 @@ impl Policy {
             Step::Serve(Daemon { servers, flags, .. }) => {
                 self.check_servers(servers).and(self.check_flags(*flags))
             }
+            Step::CsiPublish { volume, .. } | Step::CsiExpand { volume, .. } => self.check_csi(volume),
             Step::PrepareTarget { .. }
             | Step::MakeDirectoryOnShare { .. }
             | Step::Format { .. }
@@ -210,6 +237,9 @@ impl Policy {
             | Step::CheckFileSystem { .. }
             | Step::ExpectMount { .. }
             | Step::ExpectStaged { .. }
+            | Step::Hold { .. }
+            | Step::Release { .. }
+            | Step::CsiUnpublish { .. }
             | Step::Unmount { .. }
             | Step::EndDaemon { .. }
             | Step::GrowFileSystem { .. } => Ok(()),
@@ -305,6 +335,19 @@ impl Policy {
         }
         Err(denied(format!(
             "volume group {group:?} is not allowed on this node: use one of {}, or let the admin add it to policy.volumeGroups",
+            if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
+        )))
+    }
+
+    fn check_csi(&self, volume: &CsiVolume) -> Result<()> {
+        let has = |word: &str| volume.mount_flags.iter().any(|flag| flag == word);
+        self.check_flags(MountFlags { suid: has("suid"), dev: has("dev"), ..MountFlags::DEFAULT })?;
+        let (allowed, name) = (&self.csi_drivers, &volume.driver);
+        if allowed.iter().any(|word| word == name || word == "*") {
+            return Ok(());
+        }
+        Err(denied(format!(
+            "the CSI driver {name:?} is not allowed on this node: use one of {}, or let the admin add it to policy.csiDrivers",
             if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
         )))
     }

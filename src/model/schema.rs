@@ -140,11 +140,11 @@ impl OptionValue for Id {
     const KIND: &'static str = "numeric id";
 
     fn parse(text: &str) -> Result<Self, String> {
-        u32::parse(text)
-            .ok()
-            .filter(|&id| id != u32::MAX)
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is not an id"))
+        u32::parse(text).ok().filter(|&id| id != u32::MAX).map(Self).ok_or_else(|| {
+            format!(
+                "{text:?} is not an id: write a number from 0 to 4294967294, names differ from node to node"
+            )
+        })
     }
 }
 

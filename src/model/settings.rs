@@ -17,11 +17,11 @@
 
 use crate::drivers::exec::settings::ExecSettings;
 pub use crate::json_object::SIDE_FILE;
-use crate::json_object::{Object, object, object_or_null};
+use crate::json_object::{members, plain};
 use crate::policy::Policy;
 use flexvol_protocol::Verb;
 use flexvol_protocol::failure::{Failure, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ use std::time::Duration;
 pub const SIZE_LIMIT: usize = 1 << 20;
 
 /// One driver's settings. An absent side file is the default of everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Settings {
     /// Which driver this is, when neither the directory nor the file name says so.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,14 +49,28 @@ pub struct Settings {
     /// is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attach: Option<bool>,
+    /// The CSI driver that serves the volumes, whose options stay those of the directory's driver,
+    /// or the profile's: only of the driver `csi` ([`through`](crate::translate::through)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through_csi: Option<String>,
     /// What tenants may ask for.
-    #[serde(deserialize_with = "object")]
     pub policy: Policy,
     /// How long a verb may take.
-    #[serde(deserialize_with = "object")]
     pub deadlines: Deadlines,
+    /// Whether the node's agent holds the storage of mounted volumes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub agent: BTreeMap<String, String>,
+    /// Where the programs are that serve volumes: `auto` (the default), in the mount pod that has
+    /// registered for the driver, else on the node; `cri`, in that pod by the container runtime;
+    /// `chroot:DIR`, in a directory of the node; `host`, on the node ([`mounter`](crate::mounter)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mounter: Option<String>,
+    /// What is done where a registered mount pod does not answer: `fail` (the default), or `host`,
+    /// use the programs of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mounter_fallback: Option<String>,
     /// The commands of the `exec` driver.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object_or_null")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecSettings>,
     /// The version that was installed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,9 +80,26 @@ pub struct Settings {
     pub hash: Option<String>,
 }
 
+members!(Settings {
+    "driver" => driver by plain,
+    "profile" => profile by plain,
+    "options" => options by plain,
+    "fsGroup" => fs_group by plain,
+    "attach" => attach by plain,
+    "throughCsi" => through_csi by plain,
+    "policy" => policy by plain,
+    "deadlines" => deadlines by plain,
+    "agent" => agent by plain,
+    "mounter" => mounter by plain,
+    "mounterFallback" => mounter_fallback by plain,
+    "exec" => exec by plain,
+    "version" => version by plain,
+    "hash" => hash by plain,
+});
+
 /// How long a verb may take, in seconds. Undoing what a late verb began takes up to ten more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Deadlines {
     /// `mount` and `mountdevice`. kubelet stops waiting for a pod's volumes after 123 s.
     pub mount: u32,
@@ -77,6 +108,12 @@ pub struct Deadlines {
     /// Every other verb.
     pub other: u32,
 }
+
+members!(Deadlines {
+    "mount" => mount by plain,
+    "unmount" => unmount by plain,
+    "other" => other by plain,
+});
 
 impl Default for Deadlines {
     fn default() -> Self {
@@ -101,8 +138,7 @@ impl Settings {
     /// [`side_file`](crate::side_file) knows. The error names keys but repeats no value: old
     /// drivers take passwords as options.
     pub(crate) fn from_json(text: &str) -> Result<Self> {
-        let Object(settings) = serde_json::from_str(text).map_err(|error| malformed(&error))?;
-        Ok(settings)
+        serde_json::from_str(text).map_err(|error| malformed(&error))
     }
 }
 

@@ -1,7 +1,9 @@
 //! A side file as a whole: what it says, if that fits together.
 
-use crate::drivers::exec;
+use crate::agent;
+use crate::drivers::{csi, exec};
 use crate::json_object::mistake;
+use crate::mounter;
 use crate::profiles;
 use crate::settings::Settings;
 use flexvol_protocol::failure::Result;
@@ -17,6 +19,8 @@ pub fn parse(text: &str) -> Result<Settings> {
 /// Words that would do nothing are refused: who wrote them believes that they do.
 pub fn check(settings: &Settings) -> Result<()> {
     check_profile(settings)?;
+    agent::settings(&settings.agent)?;
+    mounter::settings(settings)?;
     settings.driver.as_deref().map_or(Ok(()), |driver| check_driver(settings, driver))?;
     settings.exec.as_ref().map_or(Ok(()), exec::ExecSettings::check)
 }
@@ -37,6 +41,12 @@ fn check_profile(settings: &Settings) -> Result<()> {
 
 /// Whether the settings can be those of this driver, which may be named elsewhere.
 pub fn check_driver(settings: &Settings, driver: &str) -> Result<()> {
+    if settings.through_csi.is_some() {
+        let is_csi = driver == csi::NAME;
+        let text =
+            format!("\"throughCsi\" is for the driver {}, and this is {driver}: leave it out", csi::NAME);
+        return if is_csi { Ok(()) } else { Err(mistake(&text)) };
+    }
     let named = settings.profile.as_deref().and_then(profiles::find);
     if let Some(profile) = named.filter(|profile| profile.driver.name() != driver) {
         let text = format!(

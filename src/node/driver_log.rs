@@ -107,29 +107,58 @@ impl Entry {
     }
 }
 
-/// Of every target the last call, if it failed and kubelet still asks for it.
+/// A target whose last call failed, and that kubelet still asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// The last call.
+    pub last: Entry,
+    /// When the first of them failed.
+    pub since: String,
+    /// How many failed in a row.
+    pub times: usize,
+}
+
+/// All of them.
 ///
 /// kubelet removes the directory of a volume whose `mount` failed, until it calls again: what stays
-/// is the pod's.
-pub fn failing() -> Vec<Entry> {
+/// is the pod's. What somebody called by hand, elsewhere, nobody waits for.
+pub fn failing() -> Vec<Failing> {
     let log = path();
     let parts = [append::previous(&log), log];
     let text: String = parts.iter().filter_map(|path| files::end(path, 1 << 20).ok()).collect();
     failing_of(&text)
 }
 
-fn failing_of(log: &str) -> Vec<Entry> {
-    let mut last = BTreeMap::new();
-    for entry in log.lines().filter_map(Entry::parse) {
-        last.insert((entry.driver.clone(), entry.target.clone()), entry);
+fn failing_of(log: &str) -> Vec<Failing> {
+    let mut all: BTreeMap<_, Failing> = BTreeMap::new();
+    for last in log.lines().filter_map(Entry::parse) {
+        let new = Failing { since: last.time.clone(), times: 0, last };
+        let key = (new.last.driver.clone(), new.last.target.clone());
+        let failing = all.entry(key).or_insert_with(|| new.clone());
+        if failing.last.outcome != new.last.outcome || failing.last.verb != new.last.verb {
+            *failing = new;
+        } else {
+            failing.last = new.last;
+        }
+        failing.times += 1;
     }
-    last.into_values().filter(|entry| entry.outcome == "Failure" && is_asked_for(entry)).collect()
+    all.into_values().filter(|it| it.last.outcome == "Failure" && is_asked_for(&it.last)).collect()
 }
 
 fn is_asked_for(entry: &Entry) -> bool {
     let Some(target) = entry.target.as_deref().map(Path::new) else { return false };
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
-    is_there(target) || entry.verb == "mount" && pod_directory(target).is_some_and(|path| is_there(&path))
+    match pod_directory(target) {
+        Some(pod) if entry.verb == "mount" => is_there(&pod),
+        Some(_) => is_there(target),
+        None => is_device(target) && is_there(target),
+    }
+}
+
+/// Whether kubelet mounts a device there, once for the node.
+fn is_device(target: &Path) -> bool {
+    TargetPath::parse(target.as_os_str())
+        .is_ok_and(|target| VolumeDir::of(&target).below.starts_with("plugins"))
 }
 
 /// kubelet's directory of the pod whose volume is at `target`.
@@ -222,10 +251,29 @@ mod tests {
         let unmount = Call::parse(Verb::Unmount, &[target("waits").into()]).unwrap();
 
         let waits = failing_of(&(mounts("waits", &failure) + &mounts("gone", &failure)));
-        assert_eq!(waits.iter().map(|entry| entry.pod.as_deref()).collect::<Vec<_>>(), [Some("waits")]);
+        assert_eq!(waits.iter().map(|it| it.last.pod.as_deref()).collect::<Vec<_>>(), [Some("waits")]);
+        // By hand.
+        assert_eq!(failing_of(&line(&mount("/tmp", "{}"), &failure)), []);
         assert_eq!(failing_of(&(mounts("waits", &failure) + &mounts("waits", &success))), []);
         // What is not there any more needs no unmount.
         assert_eq!(failing_of(&line(&unmount, &failure)), []);
+    }
+
+    #[test]
+    fn failures_in_a_row_are_counted_from_the_first() {
+        let root = tempfile::tempdir().unwrap();
+        let target = format!("{}/pods/7/volumes/example~tmpfs/v", root.path().display());
+        std::fs::create_dir_all(root.path().join("pods/7")).unwrap();
+        let call = mount(&target, "{}");
+        let line = |time: &str, reply: &Reply| {
+            Entry { time: time.into(), ..Entry::of("example~tmpfs", &call, Instant::now(), reply) }.to_line()
+        };
+        let (failure, success) =
+            (Reply::Failure("x".into()), Reply::Success(flexvol_protocol::Fields::default()));
+        let log = ["1", "2", "4", "5", "6"].map(|time| line(time, &failure));
+        let failing = failing_of(&[&log[..2], &[line("3", &success)], &log[2..]].concat().concat());
+        let told: Vec<_> = failing.iter().map(|it| (&*it.since, &*it.last.time, it.times)).collect();
+        assert_eq!(told, [("4", "6", 3)]);
     }
 
     #[test]

@@ -6,8 +6,7 @@
 
 use anyhow::Error;
 use flexvol_linux::errno::{self, Missing, NotAllowed};
-use flexvol_linux::fs::directory::resolve;
-use flexvol_linux::fs::files;
+use flexvol_linux::fs::root::Root;
 use flexvol_linux::proc::helper::{DIRECTORIES, Failed, HelperExit, runs};
 use flexvol_linux::proc::process::may_mount;
 use flexvol_model::diagnostics::{self, known_errors};
@@ -72,8 +71,8 @@ fn fix(root: &Path, name: &str) -> String {
 
 /// Which distribution the node's file system is of.
 pub fn distribution(root: &Path) -> Distribution {
-    let read =
-        |path: &str| files::read_small(&resolve(root, Path::new(path)).ok()?, OS_RELEASE).ok().flatten();
+    let root = Root::open(root).ok();
+    let read = |path: &str| root.as_ref()?.read(Path::new(path), OS_RELEASE).ok()?;
     let text = ["etc/os-release", "usr/lib/os-release"].into_iter().find_map(read);
     text.map_or(Distribution::Unknown, |text| Distribution::of(&text))
 }
@@ -146,6 +145,10 @@ mod tests {
         std::os::unix::fs::symlink("/opt/tools/resize2fs", root.path().join("usr/sbin/resize2fs")).unwrap();
         assert_eq!(lacks("resize2fs"), "");
         assert_eq!(lacks("/bin/sh"), "put it there", "ours is not the node's");
+        for (name, target) in [("fsck.xfs", "/bin/sh"), ("xfs_repair", "../../../../../../../bin/sh")] {
+            std::os::unix::fs::symlink(target, root.path().join("usr/sbin").join(name)).unwrap();
+            assert_ne!(lacks(name), "", "{target} is ours, not the node's");
+        }
         assert_eq!(
             (lacks("/sbin/mkfs.btrfs"), lacks("/opt/mount")),
             (

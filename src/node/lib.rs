@@ -7,6 +7,7 @@
 //! 3. [`hints`] adds to an error why it happened and what to do about it.
 //! 4. [`driver_log`] is what the verbs leave for people.
 
+mod agent_client;
 pub mod driver_log;
 pub mod executor;
 pub mod hints;

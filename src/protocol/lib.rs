@@ -35,6 +35,7 @@
 //! ```
 
 mod call;
+pub mod errno_words;
 pub mod failure;
 pub mod file_system;
 mod go_json;

@@ -84,7 +84,7 @@ impl MountFlags {
             "strictatime" => self.atime = Atime::Strict,
             "diratime" => self.diratime = true,
             "nodiratime" => self.diratime = false,
-            _ => return false,
+            word => return is_idle(word),
         }
         true
     }
@@ -191,6 +191,22 @@ impl Value {
 const COMMON: &[Rule] =
     &[Rule("sync", Value::None), Rule("dirsync", Value::None), Rule("lazytime", Value::None)];
 
+/// What asks for nothing here: mount(8) and mount.nfs act on these themselves, `intr` means nothing
+/// since Linux 2.6.25, and it is kubelet that tries again.
+const IDLE: [&str; 10] =
+    ["auto", "noauto", "nofail", "users", "nouser", "intr", "nointr", "bg", "fg", "sloppy"];
+
+/// Whether a word of a list is taken and left out, whatever the file system: see nfs(5), mount(8).
+fn is_idle(word: &str) -> bool {
+    IDLE.contains(&word)
+        || ["x-", "retry=", "clientaddr=", "comment="].iter().any(|start| word.starts_with(start))
+}
+
+/// The words of a list that are taken and left out, for whoever wrote them.
+pub fn idle(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|word| is_idle(word))
+}
+
 /// Takes a comma list apart: the flags as they shall be, starting from `flags`, and the file
 /// system's own options.
 pub fn parse(list: &str, mut flags: MountFlags, rules: &[Rule]) -> Result<(MountFlags, Vec<FsOption>)> {
@@ -262,6 +278,15 @@ mod tests {
         assert_eq!(flags("rw", true), "ro,nosuid,nodev");
         assert_eq!(flags("ro,rw", false), "ro,nosuid,nodev");
         assert_eq!(flags("noexec, noatime,nodiratime,suid", false), "rw,nodev,noexec,nodiratime,noatime");
+    }
+
+    #[test]
+    fn what_is_for_mount_alone_is_left_out() {
+        let list = "nofail,x-systemd.automount,bg, retry=5,discard,x-systemd.requires=/a b";
+        let (flags, options) = parse(list, MountFlags::DEFAULT, RULES).unwrap();
+        assert_eq!((flags, options), (MountFlags::DEFAULT, vec![FsOption::flag("discard")]));
+        let left_out: Vec<_> = idle(list).collect();
+        assert_eq!(left_out, ["nofail", "x-systemd.automount", "bg", "retry=5", "x-systemd.requires=/a b"]);
     }
 
     #[test]

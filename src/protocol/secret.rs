@@ -3,6 +3,7 @@
 //! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is
 //! dropped. Who needs them says so with [`Secret::expose`], which is easy to find in a review.
 
+use crate::ordered::sort;
 use crate::text::one_line;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -77,7 +78,7 @@ impl Redactor {
     }
 
     fn longest_first(mut needles: Vec<Zeroizing<String>>) -> Self {
-        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+        sort(&mut needles, |needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
         Self { needles }
     }

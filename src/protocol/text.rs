@@ -1,6 +1,8 @@
 //! Text for terminals and pod Events: one line, without characters that would hide or turn the
 //! rest.
 
+use std::time::Duration;
+
 /// Whether a terminal does something with a character instead of showing it: control characters,
 /// and those of Unicode that turn or hide what stands beside them (General Category Cf, U+202E
 /// among them, and the separators of lines).
@@ -25,6 +27,20 @@ pub fn one_line(text: &str, limit: usize) -> String {
     line
 }
 
+/// A time in seconds with so many decimal places, at most nine: `1.50`. Floating-point numbers are
+/// printed by 12 KB of code, in a program that has no other use for it.
+pub fn seconds(time: Duration, places: u32) -> String {
+    let parts = 10_u64.pow(places.min(9));
+    let part = 1_000_000_000 / parts;
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let rounded = nanoseconds.saturating_add(part / 2) / part;
+    let (whole, rest) = (rounded / parts, rounded % parts);
+    if places == 0 {
+        return whole.to_string();
+    }
+    format!("{whole}.{rest:0width$}", width = places.min(9) as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +62,16 @@ mod tests {
             assert_eq!(line, "pod-?a", "{}", c.escape_unicode());
         }
         assert_eq!(one_line("größe ü 名 🦀", usize::MAX), "größe ü 名 🦀");
+    }
+
+    #[test]
+    fn seconds_are_rounded() {
+        let of = |nanoseconds: u64, places: u32| seconds(Duration::from_nanos(nanoseconds), places);
+        assert_eq!(of(0, 1), "0.0");
+        assert_eq!((&*of(1_449_999_999, 1), &*of(1_450_000_000, 1)), ("1.4", "1.5"));
+        assert_eq!((&*of(1_005_000_000, 2), &*of(999_999_999, 2)), ("1.01", "1.00"));
+        assert_eq!((&*of(2_000_001, 3), &*of(7, 9)), ("0.002", "0.000000007"));
+        assert_eq!((&*of(1_499_999_999, 0), &*of(1_500_000_000, 0)), ("1", "2"));
+        assert_eq!(seconds(Duration::MAX, 1), "18446744073.7");
     }
 }

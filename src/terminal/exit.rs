@@ -47,11 +47,21 @@ pub fn complain(error: Error, failed: impl FnOnce(Error) -> (String, u8), json: 
 
 /// Prints an error. Nothing can be done about a closed terminal here either.
 pub fn say(message: &str, json: bool) {
-    let _ = if json {
-        writeln!(io::stdout(), "{}", json!({"error": one_line(message, usize::MAX)}))
+    if json {
+        let _ = writeln!(io::stdout(), "{}", json!({"error": one_line(message, usize::MAX)}));
     } else {
-        // Names of files and words of others are in it, and this is a terminal.
-        let plain = |c: char| if is_unprintable(c) && c != '\n' { '?' } else { c };
-        writeln!(io::stderr(), "flexvol: {}", message.trim_end().chars().map(plain).collect::<String>())
-    };
+        to_people(message);
+    }
+}
+
+/// Prints what whoever reads the output alone would miss.
+pub fn warn(message: &str) {
+    to_people(&format!("warning: {message}"));
+}
+
+/// Names of files and words of others are in it, and this is a terminal.
+fn to_people(message: &str) {
+    let plain = |c: char| if is_unprintable(c) && c != '\n' { '?' } else { c };
+    let plain = message.trim_end().chars().map(plain).collect::<String>();
+    let _ = writeln!(io::stderr(), "flexvol: {plain}");
 }

@@ -7,7 +7,10 @@ use flexvol_model::plan::{
     Source, Step, StoreStep, Upper, Word,
 };
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::quantity::Quantity;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Goal, steps and the policy's word.
 pub fn print(screen: &mut Screen, plan: &Plan, refusal: Option<&str>) -> Result<()> {
@@ -36,6 +39,7 @@ fn goal(goal: &Goal) -> String {
                 Source::Store(store) => format!("the file system on {store}"),
                 Source::Identity(name) => format!("what the command mounts for {name}"),
                 Source::Clone { repository, .. } => format!("a clone of {repository}"),
+                Source::Csi { driver, handle } => format!("volume {handle} of CSI driver {driver}"),
                 Source::Any => "what the command mounts".to_owned(),
             };
             format!("{source} at {target}, {}", view.access.word())
@@ -43,6 +47,27 @@ fn goal(goal: &Goal) -> String {
         Goal::Unmounted { target } => format!("nothing mounted at {target}"),
         Goal::Ended { target } => format!("nothing mounted at {target}, and no process that served it"),
         Goal::Performed => "every step done".to_owned(),
+    }
+}
+
+fn published(step: &Step) -> String {
+    match step {
+        Step::CsiPublish { socket, volume, .. } => {
+            let driver = &volume.driver;
+            let what = match &volume.from {
+                Some(from) => format!("a volume of {from}, in its own words for it"),
+                None => volume.handle.clone(),
+            };
+            format!("have the CSI driver {driver} publish {what}, by the agent ({})", socket.display())
+        }
+        Step::CsiUnpublish { socket, .. } => {
+            format!("have its CSI driver unpublish it, by the agent ({})", socket.display())
+        }
+        Step::CsiExpand { socket, volume, size } => {
+            let (driver, size) = (&volume.driver, Quantity(*size));
+            format!("tell the CSI driver {driver} that it has {size}, by the agent ({})", socket.display())
+        }
+        _ => String::new(),
     }
 }
 
@@ -66,6 +91,9 @@ fn describe(step: &Step) -> String {
         }
         Step::AttachLoop { file, .. } => format!("attach {} to a loop device", file.display()),
         Step::Store(step) => device(step),
+        Step::Hold { socket, hold } => holding(socket, hold),
+        Step::Release { socket, .. } => format!("release what was held for it ({})", socket.display()),
+        Step::CsiPublish { .. } | Step::CsiUnpublish { .. } | Step::CsiExpand { .. } => published(step),
         Step::Answer { device } => format!("answer {device}"),
         Step::ShowStaged { target, staged, flags } => format!("bind {staged} to {target} ({flags})"),
         Step::Format { file_system, .. } => format!("format it as {} if it is blank", file_system.name()),
@@ -87,9 +115,7 @@ fn describe(step: &Step) -> String {
             format!("mount {} at {target} ({flags}), mode {:04o}", names.join(", "), owner.mode)
         }
         Step::MountOverlay { target, overlay } => layered(target, overlay),
-        Step::Bind { target, source, flags, .. } => {
-            format!("bind {} to {target} ({flags})", source.display())
-        }
+        Step::Bind { target, source, flags, .. } => bound(target, source, *flags),
         Step::Run(run) => format!("run {}", words(&run.argv)),
         Step::Checkout(checkout) => cloned(checkout),
         Step::Serve(daemon) => {
@@ -103,6 +129,16 @@ fn describe(step: &Step) -> String {
         Step::GrowImage { size, .. } => format!("grow the image to {}", Quantity(*size)),
         Step::GrowFileSystem { target } => format!("grow the file system at {target}"),
     }
+}
+
+fn holding(socket: &Path, hold: &BTreeMap<String, String>) -> String {
+    let word = |key: &str| hold.get(key).map_or("", String::as_str);
+    let whom = match (word("access"), word("fence")) {
+        ("ro", _) => "every pod that writes",
+        (_, "node") => "the pods of every other node",
+        _ => "every other pod",
+    };
+    format!("hold {}, away from {whom} ({})", word("handle"), socket.display())
 }
 
 fn mounted<'a>(file_system: Option<&'a str>, from: &'a MountFrom) -> &'a str {
@@ -189,4 +225,8 @@ fn dialect(dialect: &Dialect) -> String {
 
 fn words(words: &[Word]) -> String {
     words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn bound(target: &TargetPath, source: &Path, flags: MountFlags) -> String {
+    format!("bind {} to {target} ({flags})", source.display())
 }

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use flexvol_kubelet::{Action, Exchange, Journal, Record, Verdict};
 use flexvol_linux::proc::signal;
 use flexvol_protocol::Verb;
+use flexvol_protocol::text::seconds;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -246,8 +247,8 @@ fn is_telling(action: Action) -> bool {
 /// A time with a fitting unit.
 pub fn duration(time: Duration) -> String {
     match time.as_secs() {
-        0 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
-        _ => format!("{:.2} s", time.as_secs_f64()),
+        0 => format!("{} ms", seconds(time * 1000, 1)),
+        _ => format!("{} s", seconds(time, 2)),
     }
 }
 

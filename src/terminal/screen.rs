@@ -1,14 +1,19 @@
 //! Where commands print: text in colour or not, tables, or JSON.
 
 use anyhow::{Context as _, Result};
+use flexvol_linux::proc::terminal::columns;
 use flexvol_protocol::text::{is_unprintable, one_line};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
 
-/// How wide text for people is, in columns.
-pub const WIDTH: usize = 80;
+/// How wide text for people is, in columns, unless a terminal has fewer.
+const WIDTH: usize = 80;
+
+/// No text becomes narrower than this for a terminal, and no column of a table than that.
+const NARROWEST: usize = 40;
+const NARROWEST_COLUMN: usize = 6;
 
 /// Standard output, and how to write to it.
 pub struct Screen {
@@ -16,6 +21,8 @@ pub struct Screen {
     json: bool,
     colour: bool,
     looks_on: LooksOn,
+    /// Of the terminal, if it is one.
+    columns: Option<usize>,
 }
 
 /// Whether someone watches the output, and where the cursor is.
@@ -59,7 +66,13 @@ impl Screen {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = io::stdout().is_terminal() && !dumb;
         let looks_on = if terminal { LooksOn::Somebody } else { LooksOn::Nobody };
-        Self { out: Box::new(io::stdout()), json, colour: terminal && !plain, looks_on }
+        let columns = terminal.then(|| columns(io::stdout())).flatten();
+        Self { out: Box::new(io::stdout()), json, colour: terminal && !plain, looks_on, columns }
+    }
+
+    /// How wide running text is to be.
+    pub fn width(&self) -> usize {
+        self.columns.map_or(WIDTH, |columns| columns.clamp(NARROWEST, WIDTH))
     }
 
     /// Whether `--json` was given.
@@ -121,16 +134,17 @@ impl Screen {
         self.line(&heading)
     }
 
-    /// Prints columns as wide as their widest cell; the first row is the heading. What a cell holds
-    /// may be anybody's words: no control character of it reaches a terminal.
+    /// Prints columns as wide as their widest cell; the first row is the heading. On a terminal
+    /// they are made to fit: the last column is broken between words, the others are cut. What a
+    /// cell holds may be anybody's words: no control character of it reaches a terminal.
     pub fn table<const N: usize>(&mut self, rows: &[[String; N]]) -> Result<()> {
         let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
-        let widths = widths(&rows);
+        let widths = fitted(widths(&rows), self.columns);
         for (index, row) in rows.iter().enumerate() {
-            let line = in_columns(row, &widths);
+            let lines = in_columns(row, &widths, self.columns.is_some());
             match index {
-                0 => self.heading(&line)?,
-                _ => self.line(&line)?,
+                0 => self.heading(&lines)?,
+                _ => self.line(&lines)?,
             }
         }
         Ok(())
@@ -170,13 +184,45 @@ fn widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
     std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
 }
 
-fn in_columns<const N: usize>(row: &[String; N], widths: &[usize; N]) -> String {
-    let mut line = String::new();
-    for (cell, width) in row.iter().zip(widths) {
-        // Writing to a String cannot fail.
-        let _ = write!(line, "{cell:<width$}  ");
+/// The same, as a terminal has room for: the widest column gives way first.
+fn fitted<const N: usize>(mut widths: [usize; N], columns: Option<usize>) -> [usize; N] {
+    let Some(columns) = columns else { return widths };
+    while widths.iter().sum::<usize>() + GAP.len() * N.saturating_sub(1) > columns {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > NARROWEST_COLUMN => *widest -= 1,
+            _ => break,
+        }
+    }
+    widths
+}
+
+const GAP: &str = "  ";
+
+/// One row, in several lines where its last cell is broken to fit.
+fn in_columns<const N: usize>(row: &[String; N], widths: &[usize; N], fits: bool) -> String {
+    let (mut line, mut indent) = (String::new(), 0);
+    for (index, (cell, width)) in row.iter().zip(widths).enumerate() {
+        let is_last = index + 1 == N;
+        if is_last && fits && cell.chars().count() > *width {
+            let wrapped = wrap(cell, 0, *width);
+            let parts: Vec<_> = wrapped.lines().map(|part| cut(part, *width)).collect();
+            line.push_str(&parts.join(&format!("\n{}", " ".repeat(indent))));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{:<width$}{GAP}", cut(cell, *width));
+        }
+        indent += width + GAP.len();
     }
     line.trim_end().to_owned()
+}
+
+/// At most so many characters, the last of which says that there were more.
+fn cut(cell: &str, width: usize) -> Cow<'_, str> {
+    if cell.chars().count() <= width {
+        return cell.into();
+    }
+    let kept: String = cell.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…").into()
 }
 
 /// `1 call`, `2 calls`.
@@ -237,7 +283,27 @@ mod tests {
     #[test]
     fn columns_are_aligned_without_trailing_blanks() {
         let rows = [["A", "B"], ["long", ""]].map(|row| row.map(str::to_owned));
-        let lines: Vec<_> = rows.iter().map(|row| in_columns(row, &widths(&rows))).collect();
+        let lines: Vec<_> = rows.iter().map(|row| in_columns(row, &widths(&rows), false)).collect();
         assert_eq!(lines, ["A     B", "long"]);
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let rows =
+            [["A", "B", "C"], ["a", "/var/lib/kubelet/pods/7/volumes/x~y/v", "dead: its program is gone"]];
+        let rows = rows.map(|row| row.map(str::to_owned));
+        for columns in [20, 33, 60, 80] {
+            let widths = fitted(widths(&rows), Some(columns));
+            let text = in_columns(&rows[1], &widths, true);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= columns, "{columns}: {text}");
+        }
+        let widths = fitted(widths(&rows), Some(33));
+        let text = in_columns(&rows[1], &widths, true);
+        assert_eq!(
+            text,
+            "a  /var/lib/kube…  dead: its\n                   program is\n                   gone"
+        );
+        assert_eq!(fitted([3, 70, 50], None), [3, 70, 50]);
     }
 }

@@ -1,11 +1,13 @@
 //! etcd and kube-apiserver on loopback, for one test.
 
 use flexvol_cluster::controllers::client::{Place, connect};
-use kube::Client;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -22,6 +24,19 @@ impl Process {
     pub(crate) fn start(command: &mut Command, log: &Path) -> Self {
         let log = fs::File::options().create(true).append(true).open(log).unwrap();
         Self(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it has ended with an error that it has told; a panic is none.
+    pub(crate) fn has_failed(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some_and(|status| status.code() == Some(1))
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
     }
 
     /// As kill -9 would.
@@ -42,7 +57,10 @@ pub(crate) struct ApiServer {
     pub(crate) home: TempDir,
     pub(crate) programs: PathBuf,
     port: u16,
-    _processes: [Process; 2],
+    /// Of etcd.
+    behind: u16,
+    _etcd: Process,
+    api: Process,
 }
 
 impl ApiServer {
@@ -52,18 +70,37 @@ impl ApiServer {
         let [clients, peers, port] = free_ports();
         let etcd = etcd(&programs, home.path(), clients, peers);
         let api = kube_apiserver(&programs, home.path(), clients, port);
-        let server = Self { home, programs, port, _processes: [etcd, api] };
+        let server = Self { home, programs, port, behind: clients, _etcd: etcd, api };
+        server.until_ready().await;
+        server
+    }
+
+    /// Ends at once, and begins as before.
+    pub(crate) async fn again(&mut self) {
+        self.api.kill();
+        self.api = kube_apiserver(&self.programs, self.home.path(), self.behind, self.port);
+        self.until_ready().await;
+    }
+
+    async fn until_ready(&self) {
         let start = Instant::now();
-        while !server.is_ready().await {
-            assert!(start.elapsed() < PATIENCE, "{}", server.said("kube-apiserver"));
+        while !self.is_ready().await {
+            assert!(start.elapsed() < PATIENCE, "{}", self.said("kube-apiserver"));
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        server
     }
 
     async fn is_ready(&self) -> bool {
         // It makes its certificate first.
         self.certificate().exists() && self.client().apiserver_version().await.is_ok()
+    }
+
+    /// Until it has made the namespaces that are always there.
+    pub(crate) async fn has_namespaces(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        while namespaces.get_opt("default").await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Of the API server.
@@ -73,9 +110,14 @@ impl ApiServer {
 
     /// An admin.
     pub(crate) fn client(&self) -> Client {
-        let server = format!("https://127.0.0.1:{}", self.port);
+        let server = self.address();
         let (authority, token) = (self.certificate(), self.home.path().join("token"));
         connect(&Place { server, authority, token }, "default").unwrap().leases
+    }
+
+    /// As a URL.
+    pub(crate) fn address(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
     }
 
     /// The end of what a program has said.
@@ -86,10 +128,22 @@ impl ApiServer {
     }
 }
 
-/// Free a moment ago.
+/// Ports that no other test of this process has, and that the kernel gives to no connection: those
+/// begin at 32768. Another process begins elsewhere, and is seen if it listens.
 fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 10_000;
+    const COUNT: u16 = 20_000;
+    let start = std::process::id() % u32::from(COUNT);
+    [(); 3].map(|()| {
+        loop {
+            let next = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+            let port = FIRST + u16::try_from((start + next) % u32::from(COUNT)).unwrap();
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                return port;
+            }
+        }
+    })
 }
 
 fn etcd(programs: &Path, home: &Path, clients: u16, peers: u16) -> Process {
@@ -105,18 +159,26 @@ fn etcd(programs: &Path, home: &Path, clients: u16, peers: u16) -> Process {
 
 fn kube_apiserver(programs: &Path, home: &Path, etcd: u16, port: u16) -> Process {
     let key = home.join("accounts.key");
-    let made = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).output().unwrap();
+    let mut generate = Command::new("openssl");
+    generate.args(["ecparam", "-genkey", "-noout", "-name", "prime256v1", "-out"]).arg(&key);
+    let made = generate.output().unwrap();
     assert!(made.status.success(), "{made:?}");
     fs::write(home.join("token"), TOKEN).unwrap();
     fs::write(home.join("tokens"), format!("{TOKEN},admin,admin,system:masters\n")).unwrap();
     let at = |flag: &str, path: &str| format!("--{flag}={}", home.join(path).display());
     let mut command = Command::new(programs.join("kube-apiserver"));
+    // It lives for seconds, and would collect garbage for a third of what it computes.
+    command.env("GOGC", "off").env("GOMEMLIMIT", "400MiB");
     command.arg(format!("--etcd-servers=http://127.0.0.1:{etcd}")).arg(format!("--secure-port={port}"));
     command.args([
         "--bind-address=127.0.0.1",
+        // Mount pods are.
+        "--allow-privileged=true",
         "--advertise-address=127.0.0.1",
         "--endpoint-reconciler-type=none",
         "--authorization-mode=RBAC",
+        // Nobody here asks too often, and it costs a fourth of the time to begin.
+        "--enable-priority-and-fairness=false",
         "--service-cluster-ip-range=10.96.0.0/24",
     ]);
     command.args([

@@ -2,10 +2,10 @@
 //! each step, and what the driver was asked, are equal. What is not is in docs/csi.md.
 
 use super::api_server::ApiServer;
-use super::driver::Fault;
-use super::subject::{Subject, TIMEOUT, Whose};
+use super::driver::{ALWAYS, Can, Fault};
+use super::subject::{Seen, Subject, TIMEOUT, Whose, Work, both};
 use super::with_server;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::Api;
 use kube::api::PostParams;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tonic::Code;
 
 /// Every code that a call may fail with.
-const CODES: [Code; 16] = [
+pub(crate) const CODES: [Code; 16] = [
     Code::Cancelled,
     Code::Unknown,
     Code::InvalidArgument,
@@ -32,9 +32,6 @@ const CODES: [Code; 16] = [
     Code::DataLoss,
     Code::Unauthenticated,
 ];
-
-/// What was seen, a line each.
-type Seen = Vec<String>;
 
 fn is_attached(object: &Value) -> bool {
     object["status"]["attached"] == true
@@ -98,18 +95,19 @@ async fn plain(subject: &Subject) -> Seen {
     seen
 }
 
-/// Each code, once in each direction.
+/// Each code in each direction, until all have been seen.
 async fn codes(subject: &Subject) -> Seen {
     let mut seen = Seen::new();
     let names: Vec<_> = CODES.iter().map(|code| subject.named(&format!("{code:?}").to_lowercase())).collect();
     for (name, code) in names.iter().zip(CODES) {
-        subject.driver.fails("publish", name, &[Fault::Refused(code); 2]);
-        subject.driver.fails("unpublish", name, &[Fault::Refused(code); 2]);
+        subject.driver.fails("publish", name, &[Fault::Refused(code); ALWAYS]);
+        subject.driver.fails("unpublish", name, &[Fault::Refused(code); ALWAYS]);
         subject.volume(name, json!({})).await;
         subject.attach(name, json!({})).await;
     }
     for name in &names {
         note(&mut seen, name, &subject.becomes::<VolumeAttachment>(name, fails_with("as it was told")).await);
+        subject.driver.fails("publish", name, &[]);
     }
     for name in &names {
         attached(subject, name, &mut seen).await;
@@ -117,6 +115,7 @@ async fn codes(subject: &Subject) -> Seen {
     }
     for name in &names {
         note(&mut seen, name, &subject.becomes::<VolumeAttachment>(name, has_not_detached).await);
+        subject.driver.fails("unpublish", name, &[]);
     }
     for name in &names {
         subject.becomes::<VolumeAttachment>(name, Value::is_null).await;
@@ -241,7 +240,11 @@ async fn odd(subject: &Subject) -> Seen {
     attached(subject, &held, &mut seen).await;
     subject.delete::<PersistentVolume>(&held).await;
     subject.delete::<VolumeAttachment>(&held).await;
-    let detached = |object: &Value| object["status"]["attached"] == false;
+    // In two requests, in either order.
+    let detached = |object: &Value| {
+        object["status"]["attached"] == false
+            && object["metadata"]["finalizers"] == json!(["example.com/keeps"])
+    };
     note(&mut seen, &held, &subject.becomes::<VolumeAttachment>(&held, detached).await);
     subject.change::<VolumeAttachment>(&held, json!({"metadata": {"finalizers": null}})).await;
     subject.becomes::<VolumeAttachment>(&held, Value::is_null).await;
@@ -273,32 +276,11 @@ async fn there_and_back(subject: &Subject, name: &str, seen: &mut Seen) {
     gone(subject, &name, seen).await;
 }
 
-/// What both have seen, with names that are the same.
-fn alike(scenario: &str, subject: [&Subject; 2], seen: [Seen; 2]) {
-    let named = |subject: &Subject, seen: Seen| {
-        seen.into_iter().map(|line| line.replace(&subject.named(""), "")).collect::<Vec<_>>()
-    };
-    let [ours, upstream] = seen;
-    let (ours, upstream) = (named(subject[0], ours), named(subject[1], upstream));
-    assert!(!ours.is_empty(), "{scenario}");
-    for (ours, upstream) in ours.iter().zip(&upstream) {
-        assert_eq!(ours, upstream, "{scenario}");
-    }
-    assert_eq!(ours.len(), upstream.len(), "{scenario}: {ours:#?} {upstream:#?}");
-}
-
-macro_rules! both {
-    ($subjects:ident, $scenario:ident) => {{
-        let [ours, upstream] = &$subjects;
-        let seen = tokio::join!($scenario(ours), $scenario(upstream));
-        alike(stringify!($scenario), [ours, upstream], seen.into());
-    }};
-}
-
-async fn subjects(server: &ApiServer, name: &str, publishes: bool) -> [Subject; 2] {
+async fn subjects(server: &ApiServer, name: &str, publish: bool) -> [Subject; 2] {
+    let (work, can) = (Work::Attach, Can { publish, ..Can::default() });
     let mut both = [
-        Subject::new(server, Whose::Ours, &format!("ours-{name}.example.com"), publishes).await,
-        Subject::new(server, Whose::Upstream, &format!("upstream-{name}.example.com"), publishes).await,
+        Subject::new(server, Whose::Ours, work, &format!("ours-{name}.example.com"), can).await,
+        Subject::new(server, Whose::Upstream, work, &format!("upstream-{name}.example.com"), can).await,
     ];
     for subject in &mut both {
         subject.node(&subject.driver.name).await;
@@ -310,10 +292,7 @@ async fn subjects(server: &ApiServer, name: &str, publishes: bool) -> [Subject; 
 #[test]
 fn as_upstream_does_it() {
     with_server("attach::as_upstream_does_it", async |server| {
-        let namespaces: Api<Namespace> = Api::all(server.client());
-        while namespaces.get_opt("default").await.unwrap().is_none() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        server.has_namespaces().await;
         let attaching = subjects(&server, "a", true).await;
         both!(attaching, plain);
         both!(attaching, missing);

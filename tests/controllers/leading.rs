@@ -1,6 +1,7 @@
 //! Who leads for a driver: the lease goes when the driver does, and comes back with it.
 
-use super::subject::{Subject, Whose};
+use super::driver::Can;
+use super::subject::{Subject, Whose, Work};
 use super::with_server;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -28,7 +29,8 @@ async fn led(subject: &Subject, is_led: bool) -> Duration {
 #[test]
 fn a_silent_driver_loses_its_lease() {
     with_server("leading::a_silent_driver_loses_its_lease", async |server| {
-        let mut subject = Subject::new(&server, Whose::Ours, "silent.example.com", true).await;
+        let can = Can { publish: true, ..Can::default() };
+        let mut subject = Subject::new(&server, Whose::Ours, Work::Attach, "silent.example.com", can).await;
         subject.node(&subject.driver.name).await;
         subject.begin();
         led(&subject, true).await;

@@ -3,13 +3,38 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "programs are started plainly")]
 
+mod agent;
+mod agent_rights;
 mod api_server;
 mod attach;
+mod bound_claims;
+mod breaker;
+mod capacity;
+mod capacity_attacked;
+mod claimed;
+mod cut;
 mod driver;
+mod figures;
+mod health;
+mod interrupted;
 mod killed;
 mod leading;
+mod migrate;
+mod older_driver;
+mod plugin;
+mod provision;
 mod proxy;
+mod resize;
+mod rights;
+mod scheduled;
+mod stateful;
+mod store;
+#[path = "../../src/cluster/fence/contract.rs"]
+mod store_contract;
 mod subject;
+mod upgrade;
+#[path = "../support/wording.rs"]
+mod wording;
 
 use api_server::ApiServer;
 use std::path::PathBuf;

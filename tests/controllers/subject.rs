@@ -1,7 +1,7 @@
 //! The same work done by ours and by upstream's, side by side: each with a driver of its own.
 
 use super::api_server::{ApiServer, PATIENCE, Process};
-use super::driver::Driver;
+use super::driver::{Can, Driver};
 use super::proxy::Proxy;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -27,38 +27,132 @@ pub(crate) enum Whose {
     Upstream,
 }
 
-/// A driver and what attaches for it.
+/// What is done for the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Attach,
+    Provision,
+    Resize,
+    /// Of upstream's program there is none here.
+    Health,
+    /// Provisioning, and the scheduler is told what storage there is.
+    Capacity,
+    /// The same, and the driver is asked only when something has happened.
+    CapacityOfLate,
+    /// As `manifest csi` has it for a driver that does not attach.
+    ProvisionAndResize,
+    /// As `manifest csi` has it for a driver that attaches.
+    All,
+    /// All that there is, in one process of ours.
+    Everything,
+}
+
+impl Work {
+    /// How often, in seconds, the driver is asked for its capacity.
+    fn asks_after(self) -> Option<u32> {
+        match self {
+            Self::Capacity | Self::Everything => Some(3),
+            Self::CapacityOfLate => Some(3600),
+            _ => None,
+        }
+    }
+
+    /// Of ours, as an option; and upstream's programs.
+    fn names(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Attach => ("attach", &["csi-attacher"]),
+            Self::Provision | Self::Capacity | Self::CapacityOfLate => ("provision", &["csi-provisioner"]),
+            Self::Resize => ("resize", &["csi-resizer"]),
+            Self::Health => ("health", &[]),
+            Self::ProvisionAndResize => ("provision,resize", &["csi-provisioner", "csi-resizer"]),
+            Self::All => ("attach,provision,resize", &["csi-attacher", "csi-provisioner", "csi-resizer"]),
+            Self::Everything => ("attach,provision,resize,health", &[]),
+        }
+    }
+}
+
+/// What was seen, a line each.
+pub(crate) type Seen = Vec<String>;
+
+/// What both have seen, with names that are the same.
+pub(crate) fn alike(scenario: &str, subject: [&Subject; 2], seen: [Seen; 2]) {
+    let named = |subject: &Subject, seen: Seen| {
+        seen.into_iter().map(|line| line.replace(&subject.named(""), "")).collect::<Vec<_>>()
+    };
+    let [ours, upstream] = seen;
+    let (ours, upstream) = (named(subject[0], ours), named(subject[1], upstream));
+    assert!(!ours.is_empty(), "{scenario}");
+    for (line, other) in ours.iter().zip(&upstream) {
+        assert_eq!(line, other, "{scenario}: {ours:#?} {upstream:#?}");
+    }
+    assert_eq!(ours.len(), upstream.len(), "{scenario}: {ours:#?} {upstream:#?}");
+    println!("{scenario}: {} lines are equal", ours.len());
+}
+
+/// Plays a scenario with both at the same time.
+macro_rules! both {
+    ($subjects:ident, $scenario:ident) => {{
+        let [ours, upstream] = &$subjects;
+        let seen = tokio::join!($scenario(ours), $scenario(upstream));
+        $crate::subject::alike(stringify!($scenario), [ours, upstream], seen.into());
+    }};
+}
+pub(crate) use both;
+
+/// A driver and what works for it.
 pub(crate) struct Subject {
     pub(crate) driver: Driver,
     pub(crate) proxy: Proxy,
     pub(crate) client: Client,
+    /// Of its claims.
+    pub(crate) namespace: String,
     whose: Whose,
+    work: Work,
     home: PathBuf,
     programs: PathBuf,
-    process: Option<Process>,
+    processes: Vec<Process>,
 }
 
 impl Subject {
-    /// The driver is served, and nothing attaches for it yet.
-    pub(crate) async fn new(server: &ApiServer, whose: Whose, name: &str, publishes: bool) -> Self {
+    /// The driver is served, and nothing works for it yet.
+    pub(crate) async fn new(server: &ApiServer, whose: Whose, work: Work, name: &str, can: Can) -> Self {
         let home = server.home.path().join(name);
         fs::create_dir(&home).unwrap();
         let proxy = Proxy::listen(server.client()).await;
         proxy.write_kubeconfig(&home.join("kubeconfig"));
         fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
         fs::write(home.join("token"), "unused").unwrap();
-        let driver = Driver::serve(name, home.join("csi.sock"), publishes);
+        let driver = Driver::serve(name, home.join("csi.sock"), can);
         let (client, programs) = (server.client(), server.programs.clone());
-        Self { driver, proxy, client, whose, home, programs, process: None }
+        Self {
+            driver,
+            proxy,
+            client,
+            namespace: "default".to_owned(),
+            whose,
+            work,
+            home,
+            programs,
+            processes: Vec::new(),
+        }
     }
 
-    /// Begins to attach.
+    /// Begins to work.
     pub(crate) fn begin(&mut self) {
-        let mut command = match self.whose {
-            Whose::Ours => self.ours(),
-            Whose::Upstream => self.upstream(),
+        let commands = match self.whose {
+            Whose::Ours => vec![self.ours()],
+            Whose::Upstream => self.work.names().1.iter().map(|program| self.upstream(program)).collect(),
         };
-        self.process = Some(Process::start(&mut command, &self.home.join("said")));
+        let log = self.home.join("said");
+        self.processes = commands.into_iter().map(|mut command| Process::start(&mut command, &log)).collect();
+    }
+
+    /// Begins once more, as kubelet would have it, where it has given up: so it does when the API
+    /// server is away for as long as its lease may wait.
+    pub(crate) fn begin_again_if_failed(&mut self) {
+        if self.processes.iter_mut().any(Process::has_failed) {
+            self.begin();
+        }
     }
 
     fn ours(&self) -> Command {
@@ -66,24 +160,52 @@ impl Subject {
         command.args(["csi-controller", "--lease-namespace=default", "--log-level=debug"]);
         command.arg(format!("--endpoint=unix://{}", self.driver.socket.display()));
         command.arg(format!("--server={}", self.proxy.address())).arg("--account").arg(&self.home);
-        command.arg(format!("--timeout={}", TIMEOUT.as_secs()));
+        command
+            .arg(format!("--timeout={}", TIMEOUT.as_secs()))
+            .arg(format!("--work={}", self.work.names().0));
+        if matches!(self.work, Work::Health | Work::Everything) {
+            command.arg("--health-interval=1");
+        }
+        if let Some(seconds) = self.work.asks_after() {
+            command.arg("--capacity").arg(format!("--capacity-interval={seconds}"));
+            command.env("POD_NAME", self.named("pod"));
+        }
         command
     }
 
-    fn upstream(&self) -> Command {
-        let mut command = Command::new(self.programs.join("csi-attacher"));
+    fn upstream(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join(program));
         command.arg(format!("--csi-address={}", self.driver.socket.display()));
         command.arg(format!("--kubeconfig={}", self.home.join("kubeconfig").display()));
         command.arg(format!("--timeout={}s", TIMEOUT.as_secs())).arg("--v=5");
+        if program == "csi-provisioner" {
+            // Else it sends five requests a second.
+            command.args(["--kube-api-qps=100", "--kube-api-burst=100"]);
+        }
+        if let Some(seconds) = self.work.asks_after() {
+            command.args(["--enable-capacity", "--capacity-ownerref-level=2"]);
+            command.arg(format!("--capacity-poll-interval={seconds}s"));
+            command.env("POD_NAME", self.named("pod")).env("NAMESPACE", "default");
+        }
         command
     }
 
     /// As kill -9 would; and its lease has ended, as it would a quarter of a minute later.
     pub(crate) async fn kill(&mut self) {
-        self.process.take().unwrap().kill();
+        self.processes.iter_mut().for_each(Process::kill);
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(self.client.clone(), "default");
         let _ = leases.delete_collection(&DeleteParams::default(), &kube::api::ListParams::default()).await;
+    }
+
+    /// Its processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::pid).collect()
+    }
+
+    /// Whether ours works.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.whose == Whose::Ours
     }
 
     /// What it has said.
@@ -149,6 +271,15 @@ impl Subject {
         }
     }
 
+    /// As soon as it holds.
+    pub(crate) async fn soon(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        let start = Instant::now();
+        while !holds().await {
+            assert!(start.elapsed() < PATIENCE, "{:?}: {what}: {}", self.whose, self.said());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// A volume of the driver's.
     pub(crate) async fn volume(&self, name: &str, change: Value) {
         let csi = json!({"driver": self.driver.name, "volumeHandle": name, "volumeAttributes": {"a": "b"}});
@@ -190,7 +321,7 @@ impl<K> Kind for K where
 }
 
 /// Changes some fields; null takes one out.
-fn merge(base: &mut Value, change: Value) {
+pub(crate) fn merge(base: &mut Value, change: Value) {
     match change {
         Value::Object(changes) => changes.into_iter().for_each(|(key, change)| {
             merge(&mut base[key.as_str()], change);

@@ -149,7 +149,7 @@ fn a_secret_goes_to_the_driver_alone() {
         "mount) case $2 in *pods/2*) fail \"the password 'canary-3f9a-s3cret' or Y2FuYXJ5LTNmOWEtczNjcmV0 is wrong\";; esac; is",
     );
     let Some(mut node) = Node::new("a_secret", "example.com/strict", &Driver::Script(&body)) else { return };
-    node.start(&["--log-level", "trace"]);
+    node.start(&["--log-level", "debug"]);
     let secret =
         |it: &mut csi::NodePublishVolumeRequest| drop(it.secrets.insert("password".into(), CANARY.into()));
     node.publish("1", secret).unwrap();

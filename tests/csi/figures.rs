@@ -59,7 +59,8 @@ fn at(mut times: Vec<Duration>, share: usize) -> Duration {
     times[(times.len() - 1) * share / 100]
 }
 
-fn memory(pid: u32) -> u64 {
+/// Of a process, in KiB.
+pub(crate) fn memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()

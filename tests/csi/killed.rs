@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// What changes anything, and what starts, hears and ends a process; of the mount as well.
-const CALLS: [&str; 24] = [
+pub(crate) const CALLS: [&str; 24] = [
     "openat",
     "openat2",
     "mkdirat",
@@ -40,8 +40,13 @@ const MOST: usize = 60;
 /// Follows the server and what it starts, and kills the process that makes its `nth` call of this
 /// name. `None` where that is not allowed.
 pub(crate) fn strike(node: &Node, call: &str, nth: usize) -> Option<Child> {
+    follow(node.server().id(), call, nth)
+}
+
+/// The same of a process by its id.
+pub(crate) fn follow(pid: u32, call: &str, nth: usize) -> Option<Child> {
     let mut strace = Command::new("strace")
-        .args(["-f", "-o", "/dev/null", "-p", &node.server().id().to_string(), "-e"])
+        .args(["-f", "-o", "/dev/null", "-p", &pid.to_string(), "-e"])
         .arg(format!("trace=?{call}"))
         .arg("-e")
         .arg(format!("inject=?{call}:signal=KILL:when={nth}"))

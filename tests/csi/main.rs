@@ -1,20 +1,27 @@
-//! `flexvold csi` as Kubernetes sees it: csi-sanity, a pod's life, kills, hostile requests. Needs
-//! no Kubernetes; root, because drivers mount.
+//! `flexvold csi` as Kubernetes sees it: csi-sanity, a pod's life, kills, hostile requests; and
+//! `flexvold agent` as drivers see it. Needs no Kubernetes; root, because drivers mount.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
 
+mod agent;
 mod alike;
 mod attack;
+mod behind;
+mod calls;
 mod corpus;
 mod deadlines;
 mod exhausted;
+mod fencing;
 mod figures;
+mod forced;
 mod habits;
 mod hostile;
 #[path = "../support/inputs.rs"]
 mod inputs;
 mod killed;
 mod life;
+mod many_holds;
+mod mounter;
 #[path = "../support/namespace.rs"]
 mod namespace;
 mod node;

@@ -8,6 +8,7 @@ use flexvol_cluster::wire::csi::identity_client::IdentityClient;
 use flexvol_cluster::wire::csi::node_client::NodeClient;
 use flexvol_cluster::wire::csi::volume_capability::access_mode::Mode;
 use flexvol_cluster::wire::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -365,7 +366,7 @@ pub(crate) fn flexvol() -> Option<PathBuf> {
     [release, Some(beside)].into_iter().flatten().find(|path| path.exists())
 }
 
-fn write_executable(path: &Path, text: &str) {
+pub(crate) fn write_executable(path: &Path, text: &str) {
     let mut shell = Command::new("sh")
         .args(["-ec", "cat > \"$1.new\"; chmod 755 \"$1.new\"; mv \"$1.new\" \"$1\"", "sh"])
         .arg(path)
@@ -374,6 +375,15 @@ fn write_executable(path: &Path, text: &str) {
         .unwrap();
     shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     assert!(shell.wait().unwrap().success());
+}
+
+/// What a driver's reply says, empty for a success.
+pub(crate) fn message(stdout: &[u8]) -> String {
+    let reply: Value = serde_json::from_slice(stdout).unwrap();
+    match reply["status"].as_str() {
+        Some("Success") => String::new(),
+        _ => reply["message"].as_str().unwrap().to_owned(),
+    }
 }
 
 /// Makes a script of the test's that is no driver.

@@ -24,7 +24,13 @@ fn manifest(extra: &[&str]) -> Vec<Value> {
         .output()
         .unwrap();
     assert!(said.status.success(), "{said:?}");
-    let objects = yaml::parse(&String::from_utf8(said.stdout).unwrap()).unwrap();
+    printed(&said.stdout)
+}
+
+/// The objects of a manifest, which are of Kubernetes' own types; a real API server is asked about
+/// policies and definitions, in tests/controllers.
+fn printed(manifest: &[u8]) -> Vec<Value> {
+    let objects = yaml::parse(std::str::from_utf8(manifest).unwrap()).unwrap();
     for object in &objects {
         match object["kind"].as_str().unwrap() {
             "Namespace" => is_known::<Namespace>(object),
@@ -37,15 +43,36 @@ fn manifest(extra: &[&str]) -> Vec<Value> {
             "Role" => is_known::<Role>(object),
             "RoleBinding" => is_known::<RoleBinding>(object),
             "StorageClass" => is_known::<StorageClass>(object),
+            "CustomResourceDefinition" | "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
+            }
             other => panic!("{other}"),
         }
     }
     objects
 }
 
+/// As `flexvol manifest` does.
+#[test]
+fn an_image_without_a_registry_is_warned_of() {
+    for (image, is_warned_of) in [("f:1", true), ("r.example/f:1", false)] {
+        for kind in [&["csi", "flexvol/tmpfs"][..], &["agent"], &["mounter", "--plugin", "flexvol/sshfs"]] {
+            let said = Command::new(flexvold())
+                .arg("manifest")
+                .args(kind)
+                .args(["--image", image])
+                .output()
+                .unwrap();
+            assert!(said.status.success(), "{said:?}");
+            let warned = String::from_utf8_lossy(&said.stderr);
+            assert_eq!(warned.contains("--image REGISTRY/"), is_warned_of, "{kind:?} {image}: {warned}");
+        }
+    }
+}
+
 #[test]
 fn manifests_are_kubernetes_own_types() {
-    assert_eq!(manifest(&["flexvol/tmpfs", "flexvol/nfs"]).len(), 5);
+    assert_eq!(manifest(&["flexvol/tmpfs", "flexvol/nfs"]).len(), 5 + 2 * 7);
+    assert_eq!(manifest(&["--sidecars", "upstream", "flexvol/tmpfs", "flexvol/nfs"]).len(), 5);
     let all = manifest(&[
         "--provisioner-image",
         "p",
@@ -56,7 +83,17 @@ fn manifests_are_kubernetes_own_types() {
         "flexvol/tmpfs",
     ]);
     assert!(all.iter().any(|object| object["kind"] == "StorageClass"));
-    assert_eq!(manifest(&["--resizer-image", "r", "flexvol/tmpfs", "flexvol/image"]).len(), 9);
+    let grows = ["--sidecars", "upstream", "--resizer-image", "r", "flexvol/tmpfs", "flexvol/image"];
+    assert_eq!(manifest(&grows).len(), 5 + 4);
+}
+
+#[test]
+fn the_agents_manifest_is_kubernetes_own_types() {
+    let said =
+        Command::new(flexvold()).args(["manifest", "agent", "--image", "r.example/f:1"]).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    // The agent and the controller.
+    assert_eq!(printed(&said.stdout).len(), 11 + 6);
 }
 
 /// Whose `init` is asked.
@@ -87,4 +124,18 @@ fn a_try_leaves_nothing_behind() {
     {
         assert!(text.lines().any(|line| line.contains(step) && line.contains("ok")), "{step}: {text}");
     }
+}
+
+/// Two nodes and their agents: within five seconds, on a machine that is not busy.
+#[test]
+fn a_try_of_fencing() {
+    let (Some(program), true) = (flexvol(), nix::unistd::getuid().is_root()) else {
+        return super::skip("a_try_of_fencing", "needs flexvol, and root for mounts");
+    };
+    let mut command = Command::new(flexvold());
+    let said = command.args(["try", "fencing", "--flexvol"]).arg(program).output().unwrap();
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.status.success() && text.contains("0 failures"), "{text}\n{said:?}");
+    let refusals = text.lines().filter(|line| line.contains("node b") && line.contains("on node a")).count();
+    assert_eq!(refusals, 2, "{text}");
 }

@@ -1,10 +1,11 @@
 //! The command line from outside: the built binary, its output and its exit status.
 
 use crate::support::wording::{wording, wording_of};
-use crate::support::{BINARY, copy};
+use crate::support::{BINARY, copy, write_executable};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -194,6 +195,38 @@ fn a_node_without_the_kit_says_where_it_comes_from() {
     assert!(error.contains(wording_of("kit-not-here", ["flexvol-kit"])), "{error}");
     let (_, help, _) = told(&of(&program, &["--help"]).output().unwrap());
     assert!(help.contains("\n  check "), "it is named all the same: {help}");
+    let (status, _, error) = told(&of(&program, &["why", "data"]).output().unwrap());
+    assert!(status == 1 && error.contains(wording_of("kit-not-here", ["flexvold"])), "{error}");
+}
+
+/// `flexvold` asks the cluster. How the volumes of this machine are `flexvol` itself says, unless
+/// kubectl asks.
+#[test]
+fn what_a_cluster_is_asked_goes_to_the_daemon() {
+    let home = tempfile::tempdir().unwrap();
+    let [program, plugin] = ["flexvol", "kubectl-flexvol"].map(|name| home.path().join(name));
+    copy(Path::new(BINARY), &program);
+    symlink("flexvol", &plugin).unwrap();
+    let (status, _, error) = told(&of(&plugin, &["--json", "status"]).output().unwrap());
+    assert!(status == 1 && error.is_empty(), "{error}");
+    write_executable(&home.path().join("flexvold"), "#!/bin/sh\necho \"asked: $*\"\nexit 7\n");
+    for words in [
+        &["locks", "data", "-n", "shop"][..],
+        &["why", "data"],
+        &["why", "--help"],
+        &["locks", "--json"],
+        &["force-detach", "--node", "n", "--yes"],
+        &["mounter", "upgrade", "--node", "n"],
+    ] {
+        for program in [&program, &plugin] {
+            let said = told(&of(program, words).output().unwrap());
+            assert_eq!(said, (7, format!("asked: {}\n", words.join(" ")), String::new()));
+        }
+    }
+    let said = told(&of(&plugin, &["--json", "status", "-n", "shop"]).output().unwrap());
+    assert_eq!((said.0, &*said.1), (7, "asked: --json status -n shop\n"));
+    let said = told(&of(&program, &["status", "--help"]).output().unwrap());
+    assert!(said.0 == 0 && said.1.contains("Usage: flexvol status"), "{said:?}");
 }
 
 #[test]
@@ -207,7 +240,7 @@ fn programs_get_json_of_everything() {
     let commands = of(&[], 2);
     let commands: Vec<_> = commands.as_array().unwrap().iter().map(|each| text(each, "command")).collect();
     let expected = "try drivers explain plan run locate install uninstall list deploy manifest doctor status logs explain-error probe watch record \
-        call pod validate check completions man";
+        call pod validate check force-detach locks migrate mounter why completions man";
     assert_eq!(commands.join(" "), expected);
     assert!(text(&of(&["man", "run"], 0), "man").contains(".TH flexvol-run 1"));
     assert!(text(&of(&["completions", "bash"], 0), "completions").contains("complete -F"));
@@ -353,7 +386,7 @@ fn a_terminal_sees_who_works_while_it_takes_long() {
         fs::write(path(below), text).unwrap();
     }
     let binary = BINARY;
-    std::os::unix::fs::symlink(binary, path("plugins/example~slow/slow")).unwrap();
+    symlink(binary, path("plugins/example~slow/slow")).unwrap();
     let seen = |words: &[&str]| {
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private"]).args(words);

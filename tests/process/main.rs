@@ -8,6 +8,7 @@ mod answers;
 mod call;
 mod cli;
 mod examples;
+mod helm;
 mod manifest;
 mod prober;
 mod process;
@@ -21,4 +22,7 @@ mod scarce;
 mod startup;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminal;
+mod translate;
 mod validate;
+mod validate_cluster;

@@ -363,3 +363,24 @@ fn settings_that_install_refuses_are_refused() {
     assert_eq!(made("daemonset", "bind", "policy.bindRoots=/srv").0, 0);
     assert_eq!(made("daemonset", "example/scratch=tmpfs", "size=64Mi").0, 0);
 }
+
+/// What people call a platform is understood, and an image that every node would look for
+/// elsewhere is warned of, beside the manifest.
+#[test]
+fn names_of_people_and_images_without_registry() {
+    let run = |words: &[&str]| {
+        let output =
+            Command::new(BINARY).args(["manifest", "daemonset", "example/tmpfs"]).args(words).output();
+        let output = output.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    };
+    let image = ["--image", "registry.example/flexvol:1"];
+    for (called, name) in [("gke", "cos"), ("okd", "openshift"), ("eks", "default"), ("kind", "default")] {
+        let by_name = run(&[&image[..], &["--platform", name]].concat());
+        assert_eq!(run(&[&image[..], &["--platform", called]].concat()), by_name, "{called}");
+        assert!(by_name.0 && by_name.2.is_empty(), "{by_name:?}");
+    }
+    let (made, out, warned) = run(&[]);
+    assert!(made && out.contains("\"DaemonSet\"") && warned.contains("--image REGISTRY/"), "{warned}");
+}

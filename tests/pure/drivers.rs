@@ -155,7 +155,9 @@ fn a_page_names_what_there_is() {
         let secrets = driver.secrets().iter().flat_map(|spec| spec.keys.iter());
         let known: BTreeSet<_> = options.chain(secrets).copied().chain(OTHER_WORDS).collect();
         let text = written(&format!("docs/drivers/{}.md", driver.name()));
-        let words = text.split('`').skip(1).step_by(2).map(|word| word.split(':').next().unwrap());
+        // A case of the kit is no option.
+        let words = text.split('`').skip(1).step_by(2).filter(|word| !word.contains("::"));
+        let words = words.map(|word| word.split(':').next().unwrap());
         for word in words.filter(|word| word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')) {
             assert!(known.contains(word), "docs/drivers/{}.md: it has no `{word}`", driver.name());
         }

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "golden files are written with UPDATE=1")]
 #![allow(unreachable_pub, reason = "the readers are a library for fuzzers")]
 
+mod agent_tests;
 mod check_self;
 mod conformance;
 mod drivers;
@@ -13,6 +14,7 @@ mod hostile;
 #[path = "../support/inputs.rs"]
 mod inputs;
 mod objects;
+mod pictures;
 mod plan_cases;
 mod plans;
 mod profiles;
@@ -24,7 +26,9 @@ mod readers;
 #[path = "../support/trust/report.rs"]
 #[allow(dead_code, reason = "some of it is for crashes and races")]
 mod report;
+mod site;
 mod tidy;
+mod translate;
 mod validate;
 mod verbs;
 #[path = "../support/wording.rs"]

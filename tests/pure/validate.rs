@@ -7,7 +7,7 @@
 
 use flexvol::protocol::DriverName;
 use flexvol::side_file;
-use flexvol::validate::{Finding, KnownDrivers, RULES, Report, Severity, Source, validate};
+use flexvol::validate::{Finding, Gathered, KnownDrivers, RULES, Report, Severity, Source, validate};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -135,6 +135,45 @@ fn what_is_good_has_a_plan_and_nothing_else() {
     let plans = serde_json::to_string(&report.plans).unwrap();
     // The group of the pod, the options of the side file and the word of the claim are in it.
     assert!(plans.contains("\"gid=2000\"") && plans.contains(r#""format":{"fileSystem":"xfs""#), "{plans}");
+}
+
+/// What is too large to be held is read object by object, and the same is said of it: in YAML, as a
+/// List, and in JSON. Left out are files about objects that no cluster takes.
+#[test]
+fn a_stream_says_the_same() {
+    let streamed = |name: &str, text: &str, known: &str| {
+        let mut gathered = Gathered::default();
+        gathered.stream(name, false, &mut text.as_bytes()).unwrap();
+        gathered.report(&installed(known))
+    };
+    let no_cluster_s = [
+        "name.yaml",
+        "nothing.yaml",
+        "object.yaml",
+        "shape.yaml",
+        "syntax-helm.yaml",
+        "syntax.yaml",
+        "unknown-field-indent.yaml",
+        "unknown-field.yaml",
+        "volume-mount.yaml",
+    ];
+    let mut compared = 0;
+    for (name, text) in files() {
+        if no_cluster_s.contains(&name.as_str()) {
+            continue;
+        }
+        let whole = report(&name, &text);
+        assert_eq!(shown(&streamed(&name, &text, &text)), shown(&whole), "{name}");
+        let said = |report: &Report| -> BTreeSet<String> {
+            report.findings.iter().map(|finding| format!("{} [{}]", finding.message, finding.rule)).collect()
+        };
+        let documents = flexvol::yaml::parse(&text).unwrap();
+        let list = serde_json::json!({"apiVersion": "v1", "items": documents, "kind": "List"});
+        let list = serde_json::to_string_pretty(&list).unwrap();
+        assert_eq!(said(&streamed(&name, &list, &text)), said(&whole), "{name} as JSON");
+        compared += 1;
+    }
+    assert!(compared > 30, "{compared}");
 }
 
 /// The volumes of other drivers' documentation.

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 
 const TARGET: &str = "/k/pods/1/volumes/example~x/v";
 
-const SETTINGS: &str = r#"{"policy":{"bindRoots":["/srv"],"volumeGroups":["a"]},"exec":{"capabilities":{"attach":true},"commands":{
+const SETTINGS: &str = r#"{"policy":{"bindRoots":["/srv"],"volumeGroups":["a"],"csiDrivers":["a"]},"exec":{"capabilities":{"attach":true},"commands":{
     "mount":["/m","{target}"],"unmount":["/u","{target}"],"expandfs":["/g"],"attach":["/a"],"detach":["/d"],"mountdevice":["/s","{target}"]}}}"#;
 
 /// What a plan has done so far, and where it is made to fail.
@@ -72,6 +72,8 @@ impl Node for Memory {
     }
 }
 
+const SSHFS: &str = r#"{"server":"a","hostKeyCheck":"off","kubernetes.io/secret/key":"YQ=="}"#;
+
 /// One plan of every verb of every driver that makes plans.
 fn plans() -> Vec<(String, Plan)> {
     let settings = side_file::parse(SETTINGS).unwrap();
@@ -84,10 +86,8 @@ fn plans() -> Vec<(String, Plan)> {
         ("cifs", &["mount", TARGET, share]),
         ("secretfiles", &["mount", TARGET, r#"{"kubernetes.io/secret/key":"YQ=="}"#]),
         ("overlay", &["mount", TARGET, r#"{"lower":"/srv/a"}"#]),
-        (
-            "sshfs",
-            &["mount", TARGET, r#"{"server":"a","hostKeyCheck":"off","kubernetes.io/secret/key":"YQ=="}"#],
-        ),
+        ("sshfs", &["mount", TARGET, SSHFS]),
+        ("csi", &["mount", TARGET, r#"{"driver":"a","volumeHandle":"b"}"#]),
         ("s3", &["mount", TARGET, r#"{"bucket":"a","public":"yes"}"#]),
         ("rclone", &["mount", TARGET, r#"{"remote":"webdav","backend.url":"http://a"}"#]),
         ("webdav", &["mount", TARGET, r#"{"url":"http://a"}"#]),
@@ -263,6 +263,7 @@ fn steps_that_cannot_be_taken_back_say_so() {
             | Step::MountOverlay { .. }
             | Step::Serve(_)
             | Step::Checkout(_)
+            | Step::CsiPublish { .. }
             | Step::ShowStaged { .. }
             | Step::Bind { .. } => true,
             Step::Run(run) => run.mounts.is_some(),

@@ -8,7 +8,7 @@ use flexvol_model::driver::Driver;
 use flexvol_model::profiles::{ALL, DEVIATIONS, Key, Profile};
 use flexvol_model::settings::Settings;
 use flexvol_terminal::capabilities;
-use flexvol_terminal::screen::{Screen, WIDTH, wrap};
+use flexvol_terminal::screen::{Screen, wrap};
 use serde_json::{Value, json};
 
 /// The table of them.
@@ -36,7 +36,7 @@ pub(super) fn print(screen: &mut Screen, profile: &Profile) -> Result<()> {
          {driver}. What neither has, has no effect",
         profile.name
     );
-    screen.text(&format!("\n{}", wrap(&text, 0, WIDTH)))?;
+    screen.text(&format!("\n{}", wrap(&text, 0, screen.width())))?;
     keys(screen, "\nOptions (flexVolume.options)", profile.keys)?;
     match profile.secrets {
         [] => secrets(screen, profile.driver)?,
@@ -60,19 +60,19 @@ pub(super) fn print(screen: &mut Screen, profile: &Profile) -> Result<()> {
     screen.text(&wrap(
         "Of fsGroup the admin may say otherwise: install with --set fsGroup=true or false",
         2,
-        WIDTH,
+        screen.width(),
     ))?;
     screen.heading("\nWhere it does otherwise than the driver of that name")?;
     for line in profile.deviations.iter().chain(DEVIATIONS) {
-        screen.text(&item(line))?;
+        screen.text(&item(line, screen.width()))?;
     }
     screen.heading("\nExample: a PV with its claim, and a pod that says it inline")?;
     screen.text(&example::of_profile(profile))
 }
 
 /// A paragraph with a bullet.
-fn item(line: &str) -> String {
-    wrap(line, 4, WIDTH).replacen("    ", "  * ", 1)
+fn item(line: &str, width: usize) -> String {
+    wrap(line, 4, width).replacen("    ", "  * ", 1)
 }
 
 fn keys(screen: &mut Screen, heading: &str, keys: &[Key]) -> Result<()> {
@@ -83,7 +83,7 @@ fn keys(screen: &mut Screen, heading: &str, keys: &[Key]) -> Result<()> {
         let ours = key.ours.filter(|ours| *ours != key.theirs);
         let ours = ours.map_or_else(String::new, |ours| format!(" → {ours}"));
         screen.line(&format!("  {}{ours}", key.theirs))?;
-        screen.text(&wrap(key.doc, 6, WIDTH))?;
+        screen.text(&wrap(key.doc, 6, screen.width()))?;
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ pub(super) fn secrets(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     }
     for secret in driver.secrets() {
         screen.line(&format!("  {}", secret.keys.join(" or ")))?;
-        screen.text(&wrap(secret.doc, 6, WIDTH))?;
+        screen.text(&wrap(secret.doc, 6, screen.width()))?;
     }
     Ok(())
 }

@@ -5,11 +5,13 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use flexvol_linux::proc::signal;
+use flexvol_protocol::text::seconds;
 use flexvol_terminal::probing::printable;
-use flexvol_terminal::screen::{Screen, Tone, WIDTH, counted, wrap};
+use flexvol_terminal::screen::{Screen, Tone, counted, wrap};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Where texts begin below their finding.
 const INDENT: usize = 9;
@@ -160,9 +162,12 @@ fn show(examined: &[Examined], screen: &mut Screen) -> Result<()> {
         };
         let head = screen.paint(tone, &format!("{word:<8} {}", finding.id));
         screen.line(&head)?;
-        screen.text(&wrap(&printable(&finding.evidence), INDENT, WIDTH))?;
+        screen.text(&wrap(&printable(&finding.evidence), INDENT, screen.width()))?;
         let fix = screen.paint(Tone::Good, &format!("{:>8}", "fix"));
-        screen.text(&format!("{fix} {}", wrap(&printable(&finding.fix), INDENT, WIDTH).trim_start()))?;
+        screen.text(&format!(
+            "{fix} {}",
+            wrap(&printable(&finding.fix), INDENT, screen.width()).trim_start()
+        ))?;
     }
     for (each, why) in examined.iter().filter_map(|each| Some((each, each.unable.as_ref()?))) {
         let head = screen.paint(Tone::Warning, &format!("{:<8} {}", "unable", each.check));
@@ -196,14 +201,15 @@ fn summary(examined: &[Examined], hint: Option<&str>, screen: &mut Screen) -> Re
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings, notes) = (count(Severity::Error), count(Severity::Warning), count(Severity::Note));
     let repairs = findings.iter().filter(|finding| finding.repair.is_some()).count();
-    let seconds: f64 = examined.iter().map(|each| each.took.as_secs_f64()).sum();
+    let took: Duration = examined.iter().map(|each| each.took).sum();
     let tone = if errors + warnings == 0 { Tone::Good } else { Tone::Bad };
     let line = format!(
-        "{}, {}, {} of {} in {seconds:.1} s",
+        "{}, {}, {} of {} in {} s",
         counted(errors, "error"),
         counted(warnings, "warning"),
         counted(notes, "note"),
-        counted(examined.len(), "check")
+        counted(examined.len(), "check"),
+        seconds(took, 1)
     );
     let line = screen.paint(tone, &line);
     let repairs = match repairs {

@@ -123,6 +123,7 @@ fn installation(driver: &str) -> String {
             " --set exec.commands='{\"mount\": [\"/usr/local/bin/mount-share\", \"{option.share}\", \"{target}\"]}' \
             --set exec.options='[\"share\"]'"
         }
+        "example.com/csi" => " --set policy.csiDrivers=smb.csi.example.com",
         "example.com/lvm" => " --set policy.volumeGroups=data",
         "kubernetes.io/lvm" => " --set policy.volumeGroups=kube_vg",
         "angeloxx/lvm" => " --set policy.volumeGroups=sharevg",

@@ -13,7 +13,7 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::Verb;
 use flexvol_terminal::arguments::{profile_parser, subject};
 use flexvol_terminal::capabilities;
-use flexvol_terminal::screen::{Screen, WIDTH, wrap};
+use flexvol_terminal::screen::{Screen, wrap};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -50,12 +50,12 @@ impl Explain {
 fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     screen.heading(&format!("{}: {}", driver.name(), driver.summary()))?;
     if let Some(hint) = driver.hint() {
-        screen.text(&format!("\n{}", wrap(&hint, 0, WIDTH)))?;
+        screen.text(&format!("\n{}", wrap(&hint, 0, screen.width())))?;
     }
     screen.heading("\nOptions (flexVolume.options)")?;
     for option in driver.options() {
         screen.line(&format!("  {}  {}", option.name, about(option)))?;
-        screen.text(&wrap(&doc(option), 6, WIDTH))?;
+        screen.text(&wrap(&doc(option), 6, screen.width()))?;
     }
     if driver.options().is_empty() {
         screen.line("  those that the side file names")?;
@@ -70,7 +70,7 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
         screen.line(&format!("  {name:<16} {value:<5}  {doc}"))?;
     }
     if driver.verbs(&Settings::default()).contains(Verb::Attach) {
-        screen.text(&wrap(MAY_ATTACH, 2, WIDTH))?;
+        screen.text(&wrap(MAY_ATTACH, 2, screen.width()))?;
     }
     let dialects: Vec<_> =
         profiles::ALL.iter().filter(|other| other.driver.name() == driver.name()).collect();

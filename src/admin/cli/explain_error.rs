@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use flexvol_model::diagnostics::known_errors::SAID;
 use flexvol_model::diagnostics::{self, Confidence, Explained};
-use flexvol_terminal::screen::{Screen, Tone, WIDTH, wrap};
+use flexvol_terminal::screen::{Screen, Tone, wrap};
 use serde_json::{Value, json};
 use std::io::{self, Read as _};
 use std::process::ExitCode;
@@ -72,8 +73,12 @@ fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
     }
     match explained.confidence {
         Confidence::Cause => fact(screen, "cause", Some(Tone::Bad), explained.known_error.cause)?,
+        // The text has it.
+        Confidence::Hint if explained.known_error.id == SAID.id => {
+            fact(screen, "cause", Some(Tone::Bad), SAID.cause)?;
+        }
         Confidence::Hint => {
-            fact(screen, "cause", Some(Tone::Bad), "unknown: the text does not say it")?;
+            fact(screen, "cause", Some(Tone::Bad), "unknown: flexvol does not know it from this text")?;
             fact(screen, "hint", None, explained.known_error.cause)?;
         }
     }
@@ -83,7 +88,7 @@ fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
 
 /// One name and its text, broken between words.
 fn fact(screen: &mut Screen, name: &str, tone: Option<Tone>, text: &str) -> Result<()> {
-    let wrapped = wrap(text, NAMES + 1, WIDTH);
+    let wrapped = wrap(text, NAMES + 1, screen.width());
     let name = format!("{name:<NAMES$}");
     let name = tone.map_or(name.clone(), |tone| screen.paint(tone, &name));
     screen.text(&format!("{name} {}", wrapped.trim_start()))

@@ -33,9 +33,13 @@ const LONGEST: Duration = Duration::from_hours(24 * 365);
 Examples:
   sudo flexvol install tmpfs image                    as flexvol/tmpfs and flexvol/image
   sudo flexvol install example.com/scratch=tmpfs      the driver tmpfs under another name
-  sudo flexvol install fstab/cifs --take-over         in place of another driver, for the volumes it has
-  sudo flexvol install acme/cifs=juliohm/cifs         the same where it was installed under another name
+  sudo flexvol install fstab/cifs --take-over         in place of another driver, for its volumes
+  sudo flexvol install acme/cifs=juliohm/cifs         the same, installed under another name
+  sudo flexvol install fstab/cifs --take-over --through-csi smb.csi.k8s.io
+                                                      the same, by the CSI driver, if an agent runs on the node
   sudo flexvol install image --set size=1Gi --set deadlines.mount=90 --set policy.maxSize=20Gi
+  sudo flexvol install image --unset size             the default again
+  sudo flexvol install tmpfs image --set image:size=1Gi --set tmpfs:mode=0700
   sudo flexvol install example.com/gluster --binary ./gluster.sh
   sudo flexvol install fstab/cifs=exec --take-over --settings cifs.json
   sudo flexvol install --roll-back fstab/cifs         put back what was taken over
@@ -44,8 +48,9 @@ Examples:
 
 kubelet sees one event for a new or changed driver and none when nothing changes, so it is safe to run this again and \
 again; what was killed midway is fixed and cleaned by the next run. Settings stay as they are unless asked for here: \
---settings replaces all of them, --policy the policy, --set single ones. A secret belongs into --settings, not into \
---set: a command line is seen by everybody.
+--settings replaces all of them, --policy the policy, --set single ones, and --unset gives single ones their default \
+back. Both are for every driver of the command line, or with DRIVER: before the key for one. A secret belongs into \
+--settings, not into --set: a command line is seen by everybody.
 
 --wait proves that it worked: a kubelet watches the directory, and its child has executed the new file. kubelet does \
 that when it next works on a pod with volumes, so start one.
@@ -62,12 +67,18 @@ pub(super) struct Install {
     placing: Placing,
     /// Lay one value over the side file: an option, fsGroup, or a path such as deadlines.mount; may
     /// be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = SideFileChanges::parse_set)]
+    #[arg(long, value_name = "[DRIVER:]KEY=VALUE", value_parser = SideFileChanges::parse_set)]
     set: Vec<(String, String)>,
+    /// Remove what --set laid over the side file, so that the default is in force; may be repeated
+    #[arg(long, value_name = "[DRIVER:]KEY", conflicts_with = "settings")]
+    unset: Vec<String>,
     /// Understand the options of this driver, as `flexvol drivers --profiles` lists them; none for
     /// flexvol's own
     #[arg(long, value_name = "PROFILE", value_parser = profile_or_none())]
     profile: Option<String>,
+    /// Let this CSI driver serve its volumes, which stay as they are: docs/drivers/csi.md
+    #[arg(long, value_name = "CSI-DRIVER", conflicts_with = "binary")]
+    through_csi: Option<String>,
     /// Replace the policy by this JSON object
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -83,7 +94,7 @@ pub(super) struct Install {
     #[arg(long)]
     take_over: bool,
     /// Put back the driver that was replaced last
-    #[arg(long, conflicts_with_all = ["take_over", "set", "policy", "settings", "binary", "profile"])]
+    #[arg(long, conflicts_with_all = ["take_over", "set", "unset", "policy", "settings", "binary", "profile", "through_csi"])]
     roll_back: bool,
     /// Replace a newer version
     #[arg(long)]
@@ -119,8 +130,29 @@ impl Choice {
         SideFileChanges {
             driver: self.driver.clone(),
             profile: self.profile.clone().or_else(|| all.profile.clone()),
+            set: all.set.iter().filter_map(|(key, value)| Some((self.key(key)?, value.clone()))).collect(),
+            unset: all.unset.iter().filter_map(|key| self.key(key)).collect(),
             ..all.clone()
         }
+    }
+
+    /// What of `[DRIVER:]KEY` is the key, if it is for this driver. Neither names of drivers nor
+    /// keys have a colon, while both have dots and slashes.
+    fn key(&self, key: &str) -> Option<String> {
+        let Some((driver, key)) = key.split_once(':') else { return Some(key.to_owned()) };
+        (placing::name(driver).ok()? == self.name).then(|| key.to_owned())
+    }
+
+    /// Every `DRIVER:` is one of these.
+    pub(super) fn check_keys(choices: &[Self], all: &SideFileChanges) -> Result<()> {
+        let mut keys = all.set.iter().map(|(key, _)| key).chain(&all.unset);
+        let Some(key) = keys.find(|key| choices.iter().all(|choice| choice.key(key).is_none())) else {
+            return Ok(());
+        };
+        let names: Vec<_> = choices.iter().map(|choice| choice.name.to_string()).collect();
+        let text =
+            format!("{key:?} is for none of the drivers: write one of {} before its colon", names.join(", "));
+        Err(Refusal::new(Reason::Usage, text).into())
     }
 
     /// Whether installing it would be refused as wrong usage, wherever that will be.
@@ -193,13 +225,17 @@ impl Install {
     }
 
     fn side_file_changes(&self) -> Result<SideFileChanges> {
-        Ok(SideFileChanges {
+        let all = SideFileChanges {
             driver: None,
             profile: self.profile.clone(),
+            through_csi: self.through_csi.clone(),
             settings: self.settings.as_deref().map(read_json).transpose()?,
             policy: self.policy.as_deref().map(read_json).transpose()?,
             set: self.set.clone(),
-        })
+            unset: self.unset.clone(),
+        };
+        Choice::check_keys(&self.drivers, &all)?;
+        Ok(all)
     }
 
     fn source(&self) -> Result<Source> {

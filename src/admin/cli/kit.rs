@@ -1,18 +1,25 @@
-//! The commands of `flexvol-kit`, which a node does not need: named here, done there.
+//! The commands of `flexvol-kit` and of `flexvold`, which a node does not need: named here, done
+//! there.
 
 use anyhow::{Error, Result};
 use clap::{Args, Command, Subcommand};
 use flexvol_linux::proc::helper::DIRECTORIES;
 use flexvol_linux::proc::process::executing;
 use flexvol_protocol::failure::{Code, Failure};
+use flexvol_terminal::exit::{complain, wants_json};
 use flexvol_terminal::man::Man;
+use flexvol_terminal::program::Program as _;
 use flexvol_terminal::screen::Screen;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The program, beside this one or where programs are.
-const PROGRAM: &str = "flexvol-kit";
+/// The programs, beside this one or where programs are.
+pub(super) const KIT: &str = "flexvol-kit";
+const DAEMON: &str = "flexvold";
+
+/// What kubectl executes when somebody types `kubectl flexvol`.
+const PLUGIN: &str = "kubectl-flexvol";
 
 /// What each does is said here for `flexvol --help`; how, by the kit itself.
 #[derive(Subcommand)]
@@ -27,13 +34,28 @@ pub(super) enum Kit {
     Call(Words),
     /// Bring the volumes of a pod up or down, from its YAML, without a cluster
     Pod(Words),
-    /// Check the volumes in YAML files without a cluster: options, secrets, claims, policy
+    /// Check the volumes in YAML files or of a cluster: options, secrets, claims, policy
     Validate(Words),
     /// Check whether a driver is what kubelet needs, case by case
     Check(Words),
 }
 
-/// Whatever the kit makes of them.
+/// What is asked about a cluster: here for `flexvol --help`, like that.
+#[derive(Subcommand)]
+pub(super) enum Daemon {
+    /// Unmount by force and release what it held (flexvold, as kubectl flexvol force-detach)
+    ForceDetach(Words),
+    /// Show who holds which storage (flexvold; in a cluster as kubectl flexvol locks)
+    Locks(Words),
+    /// Move a cluster's volumes to CSI drivers, and back (flexvold, as kubectl flexvol migrate)
+    Migrate(Words),
+    /// Replace the mount pod of a node, once it is drained (flexvold, as kubectl flexvol mounter)
+    Mounter(Words),
+    /// Say why the pods of a claim wait, and what ends that (flexvold, as kubectl flexvol why)
+    Why(Words),
+}
+
+/// Whatever they make of them.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Words {
@@ -51,8 +73,31 @@ impl Kit {
         | Self::Pod(_)
         | Self::Validate(_)
         | Self::Check(_)) = self;
-        execute(arguments)
+        execute(KIT, arguments)
     }
+}
+
+impl Daemon {
+    /// The same with `flexvold`.
+    pub(super) fn run(&self, arguments: &[OsString]) -> Result<ExitCode> {
+        let (Self::ForceDetach(_) | Self::Locks(_) | Self::Migrate(_) | Self::Mounter(_) | Self::Why(_)) =
+            self;
+        execute(DAEMON, arguments)
+    }
+}
+
+/// Whether kubectl asks how the volumes are: those of its cluster are meant, not of this machine.
+pub(super) fn is_of_cluster(arguments: &[OsString]) -> bool {
+    let mut words = arguments.iter();
+    let program = words.next().map(Path::new).and_then(Path::file_name);
+    program == Some(PLUGIN.as_ref())
+        && words.find(|word| *word != "--json").is_some_and(|word| word == "status")
+}
+
+/// Executes `flexvold` with the same command line in place of this program.
+pub(super) fn of_cluster(arguments: &[OsString]) -> ExitCode {
+    let done = execute(DAEMON, arguments);
+    done.unwrap_or_else(|error| complain(error, super::Cli::failed, wants_json(arguments)))
 }
 
 /// Of a command of the kit the kit prints its page; among all it writes those of its own.
@@ -62,35 +107,35 @@ pub(super) fn manual(
     arguments: &[OsString],
     screen: &mut Screen,
 ) -> Result<ExitCode> {
-    let theirs = Kit::augment_subcommands(Command::new(PROGRAM));
+    let theirs = Kit::augment_subcommands(Command::new(KIT));
     let is_theirs = |name: &str| theirs.find_subcommand(name).is_some();
     if man.command.as_deref().is_some_and(is_theirs) {
-        return execute(arguments);
+        return execute(KIT, arguments);
     }
     let done = man.run(all, screen)?;
-    if man.output.is_some() && place().is_some() { execute(arguments) } else { Ok(done) }
+    if man.output.is_some() && place(KIT).is_some() { execute(KIT, arguments) } else { Ok(done) }
 }
 
-fn execute(arguments: &[OsString]) -> Result<ExitCode> {
-    let kit = place().ok_or_else(missing)?;
+pub(super) fn execute(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
+    let program = place(program).ok_or_else(|| missing(program))?;
     // It answers by our name: that is what was typed.
-    Err(Error::new(executing(&kit, arguments)).context(format!("execute {}", kit.display())))
+    Err(Error::new(executing(&program, arguments)).context(format!("execute {}", program.display())))
 }
 
 /// Where it is, as far as this process can tell. `$PATH` is not asked: whoever runs this is root.
-fn place() -> Option<PathBuf> {
+fn place(program: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok();
     let beside = own.and_then(|own| Some(own.parent()?.to_owned()));
     beside
         .into_iter()
         .chain(DIRECTORIES.split(':').map(PathBuf::from))
-        .map(|it| it.join(PROGRAM))
+        .map(|it| it.join(program))
         .find(|it| it.is_file())
 }
 
-fn missing() -> Failure {
+fn missing(program: &str) -> Failure {
     let text = format!(
-        "this command is one of {PROGRAM}, which a node does not need and this one does not have: put the {PROGRAM} of the same release beside flexvol"
+        "this command is one of {program}, which a node does not need and this one does not have: put the {program} of the same release beside flexvol"
     );
     Failure::new(Code::ToolMissing, text)
 }

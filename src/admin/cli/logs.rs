@@ -58,6 +58,7 @@ impl Logs {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         signal::install()?;
         let log = driver_log::path();
+        readable(&log)?;
         // From here on nothing is missed; what is written meanwhile comes twice, and is shown once.
         let mut tail = self.follow.then(|| Tail::from_now(log.clone())).transpose()?;
         let lines = written(&log)?;
@@ -104,6 +105,16 @@ impl Logs {
             && asked_for(driver.as_deref(), &[&entry.driver])
             && self.id.as_ref().is_none_or(|id| entry.id.as_ref() == Some(id))
             && (!self.failed || entry.outcome == "Failure")
+    }
+}
+
+/// What may not be looked at is not empty.
+fn readable(log: &Path) -> Result<()> {
+    match log.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            anyhow::bail!("{} may not be read: run this as root", log.display())
+        }
+        _ => Ok(()),
     }
 }
 

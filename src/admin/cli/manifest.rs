@@ -1,7 +1,8 @@
 //! `flexvol manifest`.
 
 use super::install::Choice;
-use crate::manifest::{self, Fetch, Manifest as Text, ManifestRequest, NAME, PROGRAM};
+use super::kit;
+use crate::manifest::{self, Fetch, Manifest as Text, ManifestRequest, NAME, PROGRAM, helm};
 use crate::plugin_dir::install::SideFileChanges;
 use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -13,8 +14,10 @@ use flexvol_model::settings::SIZE_LIMIT;
 use flexvol_protocol::failure::{Failure, Result as Checked};
 use flexvol_protocol::ordered::filled;
 use flexvol_terminal::emit;
+use flexvol_terminal::exit::warn;
 use flexvol_terminal::screen::Screen;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,6 +26,7 @@ use std::process::ExitCode;
 #[command(after_help = "\
 daemonset       namespace, account, policy and DaemonSet, for kubectl apply -f -
 kustomize       the same as a directory (--output) for kubectl apply -k, to lay your changes over
+helm            the same as a chart (--output) for helm install, with image, drivers and policy as values
 init-container  a patch for a DaemonSet of yours, whose pods then bring the drivers along
 systemd         a unit for a node that has the program
 cloud-init      user data that installs that unit
@@ -31,6 +35,7 @@ Examples:
   flexvol manifest daemonset --image registry.example/flexvol:1 example/tmpfs | kubectl apply -f -
   flexvol manifest daemonset --platform openshift --policy policy.json example/bind
   flexvol manifest kustomize --platform cos --output base example/image && kubectl apply -k base
+  flexvol manifest helm --output chart example/tmpfs && helm install drivers chart -n flexvol
   flexvol manifest init-container example/tmpfs > patch.yaml
   kubectl patch daemonset mine --patch-file patch.yaml
   flexvol manifest systemd example/tmpfs > /etc/systemd/system/flexvol.service
@@ -64,8 +69,8 @@ pub(super) struct Manifest {
     /// A JSON file with the policy for every driver
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// A setting for every driver, as install takes it; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = SideFileChanges::parse_set)]
+    /// A setting for every driver or one, as install takes it; may be repeated
+    #[arg(long, value_name = "[DRIVER:]KEY=VALUE", value_parser = SideFileChanges::parse_set)]
     set: Vec<(String, String)>,
     /// Take over drivers of these names that flexvol did not install
     #[arg(long)]
@@ -97,6 +102,7 @@ enum ManifestArg {
     #[value(name = "daemonset")]
     DaemonSet,
     Kustomize,
+    Helm,
     InitContainer,
     Systemd,
     CloudInit,
@@ -105,7 +111,8 @@ enum ManifestArg {
 impl ManifestArg {
     fn wanted(self) -> manifest::ManifestKind {
         match self {
-            Self::DaemonSet => manifest::ManifestKind::DaemonSet,
+            // The chart is made of it.
+            Self::DaemonSet | Self::Helm => manifest::ManifestKind::DaemonSet,
             Self::Kustomize => manifest::ManifestKind::Kustomize,
             Self::InitContainer => manifest::ManifestKind::InitContainer,
             Self::Systemd => manifest::ManifestKind::Systemd,
@@ -116,7 +123,7 @@ impl ManifestArg {
     /// What its one file is called.
     fn file(self, name: &str) -> String {
         match self {
-            Self::DaemonSet | Self::Kustomize => format!("{name}.yaml"),
+            Self::DaemonSet | Self::Kustomize | Self::Helm => format!("{name}.yaml"),
             Self::InitContainer => "patch.yaml".to_owned(),
             Self::Systemd => "flexvol.service".to_owned(),
             Self::CloudInit => "user-data".to_owned(),
@@ -126,15 +133,23 @@ impl ManifestArg {
 
 /// Completes and corrects the names of platforms.
 fn platforms() -> impl TypedValueParser<Value = &'static Platform> {
-    let names = platform::all().iter().map(|each| PossibleValue::new(each.name).help(each.title));
+    let names = platform::all()
+        .iter()
+        .map(|each| PossibleValue::new(each.name).help(each.title).aliases(platform::other_names(each)));
     PossibleValuesParser::new(names).try_map(|name| platform::find(&name).ok_or("no such platform"))
 }
 
 impl Manifest {
-    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+    pub(super) fn run(&self, arguments: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
         let request = self.request()?;
         let made = manifest::make(self.kind.wanted(), &request)?;
         self.check_settings(request.policy.as_deref())?;
+        if let Some(warning) = manifest::warning(self.kind.wanted(), &request) {
+            warn(warning);
+        }
+        if matches!(self.kind, ManifestArg::Helm) {
+            return self.chart(&request, arguments, screen.wants_json());
+        }
         match &self.output {
             Some(directory) => self.write(screen, directory, &made)?,
             None => print(screen, self.kind.file(&self.name).as_str(), &made)?,
@@ -163,12 +178,30 @@ impl Manifest {
         })
     }
 
+    /// The kit writes it, of a manifest with marks for what Helm fills in.
+    fn chart(&self, request: &ManifestRequest, arguments: &[OsString], json: bool) -> Result<ExitCode> {
+        let directory = self.output.as_deref().ok_or_else(several)?;
+        let made = manifest::make(self.kind.wanted(), &helm::marked(request))?;
+        let mut words: Vec<OsString> = arguments.iter().take(1).cloned().collect();
+        words.push("chart".into());
+        words.extend(json.then(|| "--json".into()));
+        // After it no word is an option.
+        words.push("--".into());
+        words.push(directory.into());
+        words.push(made.to_text().unwrap_or_default().into());
+        words.push(helm::values(request).to_string().into());
+        kit::execute(kit::KIT, &words)
+    }
+
     /// What `deploy` would refuse on every node is refused here.
     fn check_settings(&self, policy: Option<&str>) -> Result<()> {
         let policy = policy.map(serde_json::from_str).transpose()?;
         let side_file_changes =
             SideFileChanges { policy, set: self.set.clone(), ..SideFileChanges::default() };
-        self.drivers.iter().try_for_each(|driver| Choice::parse(driver)?.check(&side_file_changes))
+        let choices = self.drivers.iter().map(|driver| Choice::parse(driver));
+        let choices = choices.collect::<Result<Vec<_>, _>>()?;
+        Choice::check_keys(&choices, &side_file_changes)?;
+        choices.iter().try_for_each(|choice| choice.check(&side_file_changes))
     }
 
     /// Into a directory that is made if it is missing. Nothing is overwritten: it may have been
@@ -189,6 +222,10 @@ impl Manifest {
     }
 }
 
+fn several() -> Failure {
+    Failure::options("this is several files: name a directory for them with --output")
+}
+
 fn print(screen: &mut Screen, name: &str, made: &Text) -> Result<()> {
     match (made, screen.wants_json()) {
         (Text::Objects(_, objects), true) => screen.json(&list(objects)),
@@ -196,10 +233,7 @@ fn print(screen: &mut Screen, name: &str, made: &Text) -> Result<()> {
             let files = files.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
             screen.json(&Value::Object(filled(files)))
         }
-        (Text::Files(_), false) => {
-            let text = "kustomize reads files of a directory: name one with --output";
-            Err(Failure::options(text).into())
-        }
+        (Text::Files(_), false) => Err(several().into()),
         (made, _) => screen.document(name, &made.to_text().unwrap_or_default()),
     }
 }

@@ -69,6 +69,11 @@ On every node of a cluster:
   flexvol manifest daemonset tmpfs | kubectl apply -f -
   flexvol validate -f pv.yaml                     what is wrong with volumes, before they reach it
 
+From where your kubectl is:
+  kubectl flexvol status                          which pod of the cluster has which volume, and where
+  kubectl flexvol why CLAIM                       who holds its storage, and what ends that
+  kubectl flexvol validate                        what is wrong with the cluster's volumes
+
 A driver of your own, in any language:
   flexvol call ./my-driver init                   what kubelet makes of its answer
   sudo flexvol pod up -f pod.yaml                 a pod's volumes, brought up without a cluster
@@ -118,12 +123,17 @@ enum Command {
     ExplainError(explain_error::ExplainError),
     #[command(flatten)]
     Kit(kit::Kit),
+    #[command(flatten)]
+    Daemon(kit::Daemon),
     Completions(Completions),
     Man(Man),
 }
 
 /// Reads the command line (`arguments[0]` is the program) and does what it says.
 pub fn main(arguments: &[OsString]) -> ExitCode {
+    if kit::is_of_cluster(arguments) {
+        return kit::of_cluster(arguments);
+    }
     program::main::<Cli>(arguments)
 }
 
@@ -161,10 +171,11 @@ impl Command {
             Self::Uninstall(command) => command.run(screen),
             Self::List(command) => command.run(screen),
             Self::Deploy(command) => command.run(screen),
-            Self::Manifest(command) => command.run(screen),
+            Self::Manifest(command) => command.run(arguments, screen),
             Self::Doctor(command) => command.run(screen),
             Self::Status(command) => command.run(screen),
             Self::Kit(command) => command.run(arguments),
+            Self::Daemon(command) => command.run(arguments),
             Self::Completions(command) => command.run("flexvol", Cli::command(), screen),
             Self::Man(command) => kit::manual(&command, Cli::command(), arguments, screen),
         }
@@ -199,6 +210,11 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let about = command.get_about().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
             assert!(about.len() > 20 && !about.ends_with('.'), "{about}");
+            // Where columns are aligned, a line that is broken is not.
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_aligned = |line: &str| line.starts_with("  ") && line.trim_start().contains("  ");
+            let broken = help.lines().find(|line| is_aligned(line) && line.chars().count() > 100);
+            assert_eq!(broken, None, "{}", command.get_name());
         }
     }
 }

@@ -41,6 +41,13 @@ impl Placing {
         check_root(self.root.as_deref())?;
         let directories =
             if self.plugin_dir.is_empty() { self.located(screen)? } else { self.plugin_dir.clone() };
+        if let Some(relative) = directories.iter().find(|directory| directory.is_relative()) {
+            let text = format!(
+                "--plugin-dir {} is relative, and kubelet has another working directory: write it whole, as kubelet has it (flexvol locate)",
+                relative.display()
+            );
+            return Err(Refusal::new(Reason::Usage, text).into());
+        }
         let patience = Duration::from_secs(self.lock_timeout);
         let place =
             |directory| PluginDirPath { root: self.root.clone(), patience, ..PluginDirPath::new(directory) };

@@ -3,6 +3,7 @@
 use super::run::lacks;
 use anyhow::Result;
 use clap::Args;
+use flexvol_model::agent::settings;
 use flexvol_protocol::Verb;
 use flexvol_protocol::failure::Failure;
 use flexvol_terminal::arguments::CallArguments;
@@ -43,7 +44,10 @@ impl PlanCall {
         }
         let call = self.call.call(verb)?;
         let plan = installed.plan(&call)?;
-        let (_, notes) = installed.understood(&call)?;
+        let (_, mut notes) = installed.understood(&call)?;
+        if let Some(agent) = settings(&installed.settings.agent)?.filter(|agent| agent.runs) {
+            notes.push(format!("carried out by the node's agent ({})", agent.socket));
+        }
         let refusal = installed.settings.policy.check(&plan).err().map(|why| why.message());
         if screen.wants_json() {
             screen.json(&json!({"plan": plan, "refusal": refusal, "notes": notes}))?;

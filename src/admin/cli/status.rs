@@ -6,13 +6,16 @@ use crate::kubelet_log;
 use anyhow::Result;
 use clap::Args;
 use flexvol_linux::mount::mount_health::{Vitals, words};
-use flexvol_linux::proc::{clock, signal};
+use flexvol_linux::proc::{clock, process, signal};
 use flexvol_terminal::probing::printable;
 use flexvol_terminal::screen::{Screen, Tone, bytes, counted};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// A call that takes less is none to speak of, in seconds.
+const BRIEF: u64 = 3;
 
 /// How often it is looked whether to stop.
 const TICK: Duration = Duration::from_millis(100);
@@ -25,11 +28,12 @@ of flexvol's drivers. Each is asked how it is in a process of its own, so a serv
 and holds up nothing.
 
   alive        it answers
-  dead         who served it is gone (Transport endpoint is not connected, Stale file handle, …): flexvol doctor
+  dead         who served it is gone (Transport endpoint is not connected, …): flexvol doctor
   hung         it does not answer: its server is down, or the program that serves it is stuck
-  not mounted  a pod waits for it: the driver has not mounted it, or failed to (flexvol logs), or kubelet did not even call it
+  not mounted  a pod waits for it: the driver failed (flexvol logs), or kubelet did not call it
 
-Why a pod waits is what the driver said, else what kubelet's log says.
+What pods wait for comes first, with how often that failed and since when. Why is what the driver said, else what kubelet's log says.
+A call that has not ended is shown from its third second on.
 
 SINCE is when it was mounted; of a foreign driver's when kubelet made its directory.
 
@@ -94,7 +98,9 @@ impl Status {
         let mut volumes = inventory::volumes(&self.kubelet_root, Duration::from_secs(self.patience.into()))?;
         let roots = inventory::roots(&self.kubelet_root)?;
         inventory::note_waiting(&mut volumes, &roots, &kubelet_log::text(self.kubelet_log.as_deref())?);
-        let (volumes, others): (Vec<_>, Vec<_>) = volumes.into_iter().partition(|volume| self.wants(volume));
+        let (mut volumes, others): (Vec<_>, Vec<_>) =
+            volumes.into_iter().partition(|volume| self.wants(volume));
+        volumes.sort_by_key(|volume| volume.failing.is_none());
         Ok(Seen { volumes, others: others.len() })
     }
 
@@ -122,6 +128,9 @@ fn verdict(volumes: &[Volume]) -> ExitCode {
 fn show(Seen { volumes, others }: &Seen, screen: &mut Screen) -> Result<()> {
     if screen.wants_json() {
         return screen.json(&as_json(volumes));
+    }
+    if process::own_user() != 0 {
+        screen.line("this is not run as root: what drivers did, and the directories of pods, could not be read: run it with sudo")?;
     }
     if volumes.is_empty() {
         return screen.line(&nothing(*others));
@@ -180,13 +189,25 @@ fn row(volume: &Volume, now: u64) -> [String; 9] {
 /// In a word, and why.
 fn health(volume: &Volume) -> (&'static str, Option<String>) {
     match volume.vitals {
-        None => ("not mounted", volume.failure.clone()),
+        None => ("not mounted", waits(volume)),
         Some(Vitals::Alive(_)) if volume.layers > 1 => {
             ("alive", Some(format!("mounted {} times", volume.layers)))
         }
-        Some(Vitals::Alive(_)) => ("alive", volume.failure.clone()),
+        Some(Vitals::Alive(_)) => ("alive", waits(volume)),
         Some(Vitals::Dead(number)) => ("dead", Some(words(number))),
-        Some(Vitals::Hung) => ("hung", None),
+        Some(Vitals::Hung) => ("hung", waits(volume)),
+    }
+}
+
+/// What kubelet waits for: a call that runs, and those that failed before.
+fn waits(volume: &Volume) -> Option<String> {
+    let running = volume.running.as_ref().filter(|call| call.seconds >= BRIEF);
+    let running =
+        running.map(|call| format!("{} running for {} s (pid {})", call.verb, call.seconds, call.pid));
+    let failing = volume.failing.as_ref().map(|failing| format!("{}; {failing}", failing.reason()));
+    match (running, failing) {
+        (Some(running), Some(failing)) => Some(format!("{running}; before: {failing}")),
+        (running, failing) => running.or(failing),
     }
 }
 
@@ -227,6 +248,14 @@ fn volume_as_json(volume: &Volume) -> Value {
         "byFlexvol": volume.is_ours,
         "health": health,
         "why": why,
+        "failed": volume.failing.as_ref().map(|failing| json!({
+            "verb": if failing.goes { "unmount" } else { "mount" },
+            "message": failing.why,
+            "fix": failing.fix,
+            "since": failing.times.0,
+            "last": failing.times.1,
+            "count": failing.count,
+        })),
     })
 }
 

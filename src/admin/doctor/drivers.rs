@@ -62,7 +62,8 @@ fn of_item(item: &Item) -> Vec<Finding> {
         }
         _ => {}
     }
-    if !item.volumes.is_empty() && item.is_unusable() {
+    // Of one that is not there at all the pods check tells.
+    if !item.volumes.is_empty() && item.program.is_some() && item.is_unusable() {
         let evidence =
             format!("{} volumes of {name} are mounted, and kubelet cannot unmount them", item.volumes.len());
         findings.push(Finding::error(

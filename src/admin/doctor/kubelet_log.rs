@@ -1,9 +1,10 @@
 //! What kubelet says about volumes in its log: some troubles leave no other trace on the node,
 //! because no driver was ever called. The lines may hold secrets, so none is repeated.
 
-use super::{DoctorRequest, Finding};
-use crate::kubelet_log;
+use super::{DoctorRequest, Finding, waiting};
+use crate::{inventory, kubelet_log};
 use anyhow::Result;
+use flexvol_kubelet::locate;
 use flexvol_model::diagnostics::{self, Explained};
 use std::collections::BTreeMap;
 
@@ -24,6 +25,9 @@ const ABOUT: &[&str] = &[
 /// How Go begins to tell of a crash.
 const PANIC: &str = "panic: runtime error";
 
+/// How kubelet begins to tell of a driver that it does not load.
+const OF_DRIVER: &str = "error creating Flexvolume plugin from directory ";
+
 /// How many lines of its stack are looked at.
 const STACK: usize = 60;
 
@@ -36,18 +40,24 @@ pub(super) struct Said {
     pub(super) orphan: Option<String>,
     /// Whether a pod waits until its volume is attached.
     unattached: bool,
+    /// Whether the line names a volume of a pod that is here.
+    of_pod: bool,
 }
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
+    let mut findings = Vec::from_iter(no_kubelet(request)?);
+    if findings.is_empty() {
+        kubelet_log::is_there(request.kubelet_log.as_deref())?;
+    }
     let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
-    for Said { explained, unattached, .. } in said(request)? {
-        // The volumes check has those, by what is on the disk; a driver's own words are in its log,
-        // but of a volume that is not attached there are none; and a Secret that comes late is
-        // everyday, of volumes of all kinds.
+    for Said { explained, unattached, of_pod, .. } in said(request)? {
+        // The volumes check has those, by what is on the disk, and the pods check what pods wait
+        // for; a driver's own words are in its log, but of a volume that is not attached there are
+        // none; and a Secret that comes late is everyday, of volumes of all kinds.
         let told_elsewhere = match explained.known_error.id {
             "orphaned-pod" | "object-not-read" => true,
-            "waited-too-long" => !unattached,
-            _ => false,
+            "waited-too-long" => of_pod || !unattached,
+            _ => of_pod,
         };
         if told_elsewhere {
             continue;
@@ -67,13 +77,29 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
             explained.known_error,
         )
     };
-    Ok(counted.values().map(finding).collect())
+    findings.extend(counted.values().map(finding));
+    Ok(findings)
+}
+
+fn no_kubelet(request: &DoctorRequest) -> Result<Option<Finding>> {
+    if !locate::kubelets().unwrap_or_default().is_empty() {
+        return Ok(None);
+    }
+    let volumes = inventory::volumes(&request.kubelet_root, inventory::HEALTH_WAIT)?;
+    let mounted = waiting::mounted(&volumes);
+    let evidence = format!(
+        "no kubelet process is found, and volumes are mounted, which are not unmounted without one: {}",
+        waiting::pods(&mounted)
+    );
+    let fix = "start kubelet (journalctl -u kubelet says why it ended); in a container, run this where the node's processes are seen (hostPID)";
+    Ok((!mounted.is_empty()).then(|| Finding::error("kubelet-gone", &evidence, fix)))
 }
 
 /// Every line about volumes that is understood, the oldest first.
 pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
     let text = kubelet_log::text(request.kubelet_log.as_deref())?;
-    let lines: Vec<_> = text.lines().collect();
+    let roots = inventory::roots(&request.kubelet_root)?;
+    let lines: Vec<_> = text.lines().flat_map(of_each_driver).collect();
     let said = lines.iter().enumerate().filter_map(|(at, line)| {
         let unattached = kubelet_log::unattached(line).is_some();
         if !unattached && !is_about_volumes(line) && !is_a_crash(&lines[at..]) {
@@ -81,9 +107,18 @@ pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
         }
         let explained = diagnostics::explain(line)?;
         let orphan = line.split_once("rphaned pod").and_then(|(_, rest)| uid_in(rest));
-        Some(Said { explained, orphan, unattached })
+        Some(Said { explained, orphan, unattached, of_pod: inventory::is_of_pod(line, &roots) })
     });
     Ok(said.collect())
+}
+
+/// kubelet has one line for the errors of all drivers: `Error dynamically probing plugins: [error
+/// creating Flexvolume plugin from directory a~b, skipping. Error: …, error creating …]`.
+fn of_each_driver(line: &str) -> Vec<&str> {
+    let mut starts: Vec<_> = line.match_indices(OF_DRIVER).map(|(at, _)| at).skip(1).collect();
+    starts.push(line.len());
+    let mut from = 0;
+    starts.into_iter().map(|to| &line[std::mem::replace(&mut from, to)..to]).collect()
 }
 
 fn is_about_volumes(line: &str) -> bool {
@@ -133,6 +168,25 @@ mod tests {
         };
         assert_eq!(told("v"), ["log-waited-too-long"]);
         assert_eq!(told(""), [""; 0]);
+    }
+
+    #[test]
+    fn the_line_about_all_drivers_is_one_of_each() {
+        let line =
+            |what: &str| format!("E1 plugins.go:752] \"Error dynamically probing plugins\" err=\"[{what}]\"");
+        let of = |name: &str| format!("{OF_DRIVER}{name}, skipping. Error: unexpected end of JSON input");
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let text = line(&[of("a~b"), of("c~d"), of("e~f")].join(", "));
+        std::io::Write::write_all(&mut log.as_file(), text.as_bytes()).unwrap();
+        let request = DoctorRequest { kubelet_log: Some(log.path().to_owned()), ..DoctorRequest::default() };
+        let found = look(&request).unwrap();
+        let names: Vec<_> = ["\"a~b\"", "\"c~d\"", "\"e~f\""]
+            .into_iter()
+            .filter(|name| found.iter().any(|finding| finding.evidence.contains(name)))
+            .collect();
+        assert_eq!((found.len(), names.len()), (3, 3), "{found:?}");
+        assert_eq!(of_each_driver("no driver"), ["no driver"]);
+        assert_eq!(of_each_driver(&of("a~b")), [of("a~b")]);
     }
 
     #[test]

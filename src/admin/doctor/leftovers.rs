@@ -30,6 +30,14 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
         Finding::warning("record-left", &evidence, fix).with(Repair::ForgetRecord { target })
     }));
     for plugins in request.plugin_dirs().unwrap_or_default() {
+        if let Some(holder) = litter::holder(&plugins) {
+            let evidence = format!(
+                "{} is held by an installer ({holder}): install, uninstall and deploy wait for it",
+                plugins.display()
+            );
+            let fix = "let it end, or end it: what it has begun the next one completes";
+            findings.push(Finding::warning("installer-holds", &evidence, fix));
+        }
         let names = litter::of(&plugins);
         if !names.is_empty() {
             let evidence =

@@ -11,11 +11,14 @@
 //! their severity, then of the checks: causes come before what follows from them. A [`Repair`] says
 //! what it would do; [`Repair::carry_out`] looks again before it does it.
 
+mod agent;
 mod calls;
 mod drivers;
 mod finding;
+mod installed;
 mod kubelet_log;
 mod leftovers;
+mod mount_pods;
 mod needs;
 mod node;
 mod place;
@@ -23,6 +26,7 @@ mod repair;
 mod room;
 mod servers;
 mod volumes;
+mod waiting;
 
 pub use finding::{Finding, Severity};
 pub use repair::Repair;
@@ -31,6 +35,7 @@ use anyhow::Result;
 use flexvol_kubelet::locate::{self, Located};
 use flexvol_linux::proc::process::{Ended, Worker};
 use flexvol_node::hints::to_failure;
+use flexvol_protocol::ordered;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -74,8 +79,14 @@ pub struct Check {
     look: fn(&DoctorRequest) -> Result<Vec<Finding>>,
 }
 
-/// All of them, causes before what follows from them.
+/// All of them: what is asked about first, then causes before what follows from them.
 pub const CHECKS: &[Check] = &[
+    Check {
+        name: "pods",
+        about: "pods that wait for a volume to be mounted, or to go: why, since when, how often",
+        patience: Duration::from_secs(30),
+        look: waiting::look,
+    },
     Check {
         name: "room",
         about: "space and inodes where drivers and kubelet must write",
@@ -101,6 +112,18 @@ pub const CHECKS: &[Check] = &[
         look: needs::look,
     },
     Check {
+        name: "mount-pods",
+        about: "programs that come from mount pods: which from where, and whether they can be used",
+        patience: Duration::from_secs(30),
+        look: mount_pods::look,
+    },
+    Check {
+        name: "agent",
+        about: "the node's agent, if drivers hold storage with it: whether it answers, what it has lost, what waits",
+        patience: Duration::from_secs(15),
+        look: agent::look,
+    },
+    Check {
         name: "volumes",
         about: "volumes that are dead, hung, mounted twice, or not mounted with files in their place; pods that are gone",
         patience: Duration::from_secs(30),
@@ -108,13 +131,13 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "calls",
-        about: "calls of drivers that hang, and those that failed",
+        about: "calls of drivers that do not end",
         patience: Duration::from_secs(10),
         look: calls::look,
     },
     Check {
         name: "kubelet-log",
-        about: "what kubelet says about volumes in its log of the last hour",
+        about: "whether kubelet runs, and what it says about volumes in its log of the last hour",
         patience: Duration::from_secs(20),
         look: kubelet_log::look,
     },
@@ -175,7 +198,7 @@ pub fn examine(check: &Check, request: &DoctorRequest) -> Examined {
 fn answer(check: &Check, request: &DoctorRequest) -> String {
     let found: Result<Vec<Finding>, String> = (check.look)(request)
         .map(|mut findings| {
-            findings.sort_by_key(|finding| finding.severity);
+            ordered::sort(&mut findings, |finding| finding.severity);
             findings.truncate(MOST);
             findings
         })
@@ -186,6 +209,6 @@ fn answer(check: &Check, request: &DoctorRequest) -> String {
 /// All findings, the worst first; of the same severity in the order of the checks.
 pub fn in_order(examined: &[Examined]) -> Vec<&Finding> {
     let mut all: Vec<_> = examined.iter().flat_map(|each| &each.findings).collect();
-    all.sort_by_key(|finding| finding.severity);
+    ordered::sort(&mut all, |finding| finding.severity);
     all
 }

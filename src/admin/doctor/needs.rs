@@ -1,18 +1,15 @@
 //! Programs and kernel support that the installed drivers need.
 
-use super::{DoctorRequest, Finding, Severity};
-use crate::plugin_dir::list::{Item, list};
-use crate::plugin_dir::opened::PluginDirPath;
+use super::installed::{self, InstalledDriver};
+use super::{DoctorRequest, Finding, Severity, mount_pods};
 use anyhow::Result;
+use flexvol_kubelet::scan;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::kernel_module;
 use flexvol_model::driver::{Driver, Instead, Needs};
-use flexvol_model::drivers;
 use flexvol_model::packages;
-use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use flexvol_model::side_file;
+use flexvol_model::settings::Settings;
 use flexvol_node::hints::{distribution, lacks};
-use flexvol_protocol::DriverName;
 use std::path::Path;
 
 /// What scripts of others like to call.
@@ -45,33 +42,18 @@ const CALLED: &[&str] = &[
 const SCRIPT: u64 = 1 << 16;
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
-        for item in list(&PluginDirPath::new(&directory), None)? {
-            findings.extend(of_item(&directory, &item));
-        }
-    }
-    Ok(findings)
+    Ok(installed::all(request)?.iter().flat_map(|installed| of_driver(request, installed)).collect())
 }
 
-fn of_item(plugins: &Path, item: &Item) -> Vec<Finding> {
-    let name = item.directory.to_string_lossy().into_owned();
-    let home = plugins.join(&item.directory);
-    let settings = settings(&home);
-    // A symlink to flexvol is not looked into, but its side file says what it is.
-    let driver = item.driver.as_ref().or(settings.driver.as_ref());
-    let Some(driver) = driver.and_then(|driver| drivers::find(driver)) else {
-        return of_script(&name, &home.join(DriverName::executable_in(&item.directory)));
+fn of_driver(request: &DoctorRequest, installed: &InstalledDriver) -> Vec<Finding> {
+    let (name, settings) = (installed.name(), &installed.settings);
+    let Some(driver) = installed.driver() else {
+        return of_script(&name, &scan::executable(&installed.plugins, &installed.item.directory));
     };
-    let mut findings = programs(&name, driver, &settings);
+    let elsewhere = mount_pods::brings(request, &name, driver, settings);
+    let mut findings = if elsewhere { Vec::new() } else { programs(&name, driver, settings) };
     findings.extend(kernel(&name, &driver.needs()));
     findings
-}
-
-/// One that cannot be read is the business of another check.
-fn settings(home: &Path) -> Settings {
-    let text = files::read_small(&home.join(SIDE_FILE), SIZE_LIMIT).ok().flatten();
-    text.and_then(|text| side_file::parse(&text).ok()).unwrap_or_default()
 }
 
 /// Without its only program a driver can do nothing; of several most are for some volumes.
@@ -167,6 +149,7 @@ fn of_script(name: &str, executable: &Path) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexvol_model::drivers;
 
     #[test]
     fn what_else_can_do_the_same_makes_it_less_bad() {

@@ -5,11 +5,12 @@ use super::finding::halves;
 use super::{DoctorRequest, Finding};
 use anyhow::Result;
 use flexvol_kubelet::locate::{Located, Origin};
-use flexvol_kubelet::platform;
+use flexvol_kubelet::{platform, scan};
 use flexvol_linux::fs::exec_dir::{self, ExecDirState};
 use flexvol_linux::fs::{directory, listing};
 use flexvol_protocol::ordered::filled;
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
@@ -32,10 +33,30 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
             let path = candidate.directory().unwrap_or(Path::new("?")).display();
             findings.push(absent(&path.to_string(), &missing.kind));
         }
+        findings.extend(candidate.directory().iter().flat_map(|path| open_to_others(path)));
     }
     findings.extend(elsewhere(&located));
     findings.extend(located.warnings().iter().map(|warning| noted(warning)));
     Ok(findings)
+}
+
+/// kubelet runs as root whatever is in there.
+fn open_to_others(plugins: &Path) -> Vec<Finding> {
+    let of_driver = |name: String| [plugins.join(&name), scan::executable(plugins, name.as_ref())];
+    let drivers = drivers_in(plugins).into_iter().flat_map(of_driver);
+    let all = std::iter::once(plugins.to_owned()).chain(drivers);
+    let is_open = |path: &PathBuf| path.metadata().is_ok_and(|found| found.mode() & 0o022 != 0);
+    let finding = |path: PathBuf| {
+        let path = path.display();
+        let evidence =
+            format!("{path} can be written by others than its owner, and kubelet runs as root what is there");
+        Finding::error(
+            "open-to-others",
+            &evidence,
+            &format!("chmod go-w {path}; check that what is there was not changed"),
+        )
+    };
+    all.filter(is_open).map(finding).collect()
 }
 
 /// What there is to know about a directory: it may end with a fix, or with a cause.
@@ -108,8 +129,7 @@ fn drivers_in(path: &Path) -> Vec<String> {
         .filter(|entry| entry.kind == directory::Kind::Directory)
         .filter_map(|entry| entry.name.into_string().ok());
     let has_executable = |name: &String| {
-        let executable = name.rsplit('~').next().unwrap_or_default();
-        name.contains('~') && path.join(name).join(executable).symlink_metadata().is_ok()
+        name.contains('~') && scan::executable(path, name.as_ref()).symlink_metadata().is_ok()
     };
     named.filter(has_executable).collect()
 }

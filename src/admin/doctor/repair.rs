@@ -8,13 +8,15 @@ use flexvol_linux::fs::directory::Directory;
 use flexvol_model::paths;
 use flexvol_node::executor::leftovers;
 use flexvol_protocol::TargetPath;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "does", rename_all = "camelCase")]
 pub enum Repair {
     /// Takes a dead mount off.
@@ -54,6 +56,15 @@ pub enum Repair {
     },
 }
 
+/// From the process that looked. By hand: what is derived for a tagged enum is twenty times as
+/// large.
+impl<'de> Deserialize<'de> for Repair {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::read(&value).ok_or_else(|| D::Error::custom("no repair"))
+    }
+}
+
 impl fmt::Display for Repair {
     /// Completes the sentence `--repair would …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,6 +89,23 @@ impl fmt::Display for Repair {
 }
 
 impl Repair {
+    fn read(value: &Value) -> Option<Self> {
+        let path = |key: &str| Some(PathBuf::from(value.get(key)?.as_str()?));
+        let paths = |key: &str| {
+            let paths = value.get(key)?.as_array()?.iter();
+            paths.map(|path| Some(PathBuf::from(path.as_str()?))).collect::<Option<Vec<_>>>()
+        };
+        Some(match value.get("does")?.as_str()? {
+            "detach" => Self::Detach { target: path("target")? },
+            "clearPod" => Self::ClearPod { directory: path("directory")?, targets: paths("targets")? },
+            "releaseLoop" => Self::ReleaseLoop { device: path("device")?, file: path("file")? },
+            "removeHome" => Self::RemoveHome { name: value.get("name")?.as_str()?.to_owned() },
+            "forgetRecord" => Self::ForgetRecord { target: path("target")? },
+            "clearLitter" => Self::ClearLitter { directory: path("directory")? },
+            _ => return None,
+        })
+    }
+
     /// Does it. What is fixed already, or has become something else, is left alone.
     pub fn carry_out(&self) -> Result<()> {
         match self {
@@ -116,4 +144,28 @@ fn remove_empty(path: &Path) -> Result<()> {
     parent.remove_directory(name).with_context(|| {
         format!("{} holds something that is not ours to remove: move it away", path.display())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let path = || PathBuf::from("/a b");
+        for repair in [
+            Repair::Detach { target: path() },
+            Repair::ClearPod { directory: path(), targets: vec![path(), "/c".into()] },
+            Repair::ReleaseLoop { device: path(), file: "/c".into() },
+            Repair::RemoveHome { name: "a".to_owned() },
+            Repair::ForgetRecord { target: path() },
+            Repair::ClearLitter { directory: path() },
+        ] {
+            let mut value = serde_json::to_value(&repair).unwrap();
+            assert_eq!(serde_json::from_value::<Repair>(value.clone()).unwrap(), repair);
+            value.as_object_mut().unwrap().remove("does");
+            assert!(serde_json::from_value::<Repair>(value).is_err());
+        }
+        assert!(serde_json::from_str::<Repair>(r#"{"does":"detach"}"#).is_err(), "nothing is detached at ''");
+    }
 }

@@ -12,10 +12,13 @@
 //! the directories of their logs. What pods wait for without a trace, kubelet's log tells
 //! ([`note_waiting`]).
 
+mod failing;
 pub mod pods;
+pub mod running;
 mod waiting;
 
 use anyhow::Result;
+pub use failing::Failing;
 use flexvol_kubelet::locate;
 use flexvol_linux::mount::mount_health::{self, Vitals};
 use flexvol_linux::mount::mount_table::{self, Entry};
@@ -25,11 +28,12 @@ use flexvol_protocol::ordered::filled;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
 use pods::Pods;
+pub use running::RunningCall;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-pub use waiting::note_waiting;
+pub use waiting::{is_of_pod, note_waiting};
 
 /// Where kubelet has its own directory if it was told nothing.
 pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
@@ -98,10 +102,31 @@ pub struct Volume {
     /// How it is; `None` if nothing is mounted.
     pub vitals: Option<Vitals>,
     /// Why it was not mounted or unmounted, if kubelet still waits for that.
-    pub failure: Option<String>,
+    pub failing: Option<Failing>,
+    /// A call for it that has not ended.
+    pub running: Option<RunningCall>,
 }
 
 impl Volume {
+    /// Of which nothing more is known.
+    fn named(driver: String, name: String, target: PathBuf) -> Self {
+        Self {
+            driver,
+            name,
+            target,
+            root: None,
+            uid: None,
+            pod: None,
+            mount: None,
+            layers: 0,
+            since: None,
+            is_ours: false,
+            vitals: None,
+            failing: None,
+            running: None,
+        }
+    }
+
     /// The driver as volumes name it, `vendor/driver`.
     pub fn driver_name(&self) -> String {
         DriverName::from_directory(&self.driver).map_or_else(|_| self.driver.clone(), |name| name.to_string())
@@ -146,8 +171,14 @@ pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
             _ => {}
         }
     }
-    for failing in driver_log::failing() {
-        note_failure(&mut found, &roots, &names, &failing);
+    for failed in driver_log::failing() {
+        failing::note(&mut found, &roots, &names, &failed);
+    }
+    for call in running::calls(&[])? {
+        let volume = call.target.as_ref().and_then(|target| found.get_mut(target));
+        if let Some(volume) = volume {
+            volume.running = Some(call);
+        }
     }
     let mut volumes: Vec<_> = found.into_values().collect();
     for volume in &mut volumes {
@@ -197,57 +228,21 @@ fn of_kubelet(target: &Path, names: &Pods) -> Option<Volume> {
     let dir = flex_dir(target)?;
     let mut parts = dir.below.iter().map(|part| part.to_string_lossy().into_owned());
     let uid = parts.next().filter(|first| first == "pods").and_then(|_| parts.next());
+    let name = target.file_name()?.to_string_lossy().into_owned();
     Some(Volume {
-        driver: dir.driver?,
-        name: target.file_name()?.to_string_lossy().into_owned(),
-        target: target.to_owned(),
         root: Some(dir.root),
         pod: uid.as_deref().and_then(|uid| names.name_of(uid)),
         uid,
-        mount: None,
-        layers: 0,
         // kubelet makes the volume's directory in it; the volume's own is hidden by the mount.
         since: target.parent().and_then(changed),
-        is_ours: false,
-        vitals: None,
-        failure: None,
+        ..Volume::named(dir.driver?, name, target.to_owned())
     })
 }
 
 /// A volume of ours that kubelet knows nothing of.
 fn elsewhere(record: &Record) -> Volume {
-    Volume {
-        driver: record.driver.clone(),
-        name: record.target.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        target: record.target.clone(),
-        root: None,
-        uid: None,
-        pod: None,
-        mount: None,
-        layers: 0,
-        since: None,
-        is_ours: true,
-        vitals: None,
-        failure: None,
-    }
-}
-
-/// A volume that is waited for has no directory while it is not mounted: kubelet makes that for
-/// each call, and removes it after one that failed.
-fn note_failure(
-    found: &mut BTreeMap<PathBuf, Volume>,
-    roots: &BTreeSet<PathBuf>,
-    names: &Pods,
-    failing: &driver_log::Entry,
-) {
-    let Some(target) = failing.target.as_deref().map(PathBuf::from) else { return };
-    let known = flex_dir(&target).is_some_and(|dir| roots.contains(&dir.root));
-    let Some(waiting) = of_kubelet(&target, names).filter(|_| known) else { return };
-    let volume = found.entry(target).or_insert(waiting);
-    volume.is_ours = true;
-    volume.failure.clone_from(&failing.message);
-    let pod = failing.pod.clone().filter(|pod| pod.contains('/'));
-    volume.pod = volume.pod.take().or(pod);
+    let name = record.target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Volume { is_ours: true, ..Volume::named(record.driver.clone(), name, record.target.clone()) }
 }
 
 /// What a record knows better.

@@ -17,7 +17,12 @@ impl Pods {
     /// Those whose logs are on this node.
     pub fn known() -> Self {
         let entries = listing::list(Path::new(LOGS)).unwrap_or_default();
-        Self(filled(entries.iter().filter_map(|entry| named(entry.name.to_str()?))))
+        Self::named(entries.iter().filter_map(|entry| entry.name.to_str()))
+    }
+
+    /// Those of such directories.
+    pub fn named<'a>(directories: impl Iterator<Item = &'a str>) -> Self {
+        Self(filled(directories.filter_map(named)))
     }
 
     /// `namespace/name`.

@@ -2,9 +2,9 @@
 //! was, only its log knows why. The lines may hold secrets, so none is repeated: what is known of
 //! such an error is told instead.
 
-use super::Volume;
+use super::{Failing, Volume};
 use crate::kubelet_log::unattached;
-use flexvol_model::diagnostics::{self, KnownError};
+use flexvol_model::diagnostics::{self, KnownError, known_errors};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,16 @@ struct Waiting {
     /// Whether it is to go.
     goes: bool,
     why: &'static KnownError,
+    /// When that was said first, and last.
+    times: (String, String),
+    /// How often.
+    count: usize,
+}
+
+impl Waiting {
+    fn failing(&self) -> Failing {
+        Failing::known(self.goes, self.why, self.times.clone(), self.count)
+    }
 }
 
 /// Notes in `volumes` why kubelet waits for them, and adds those that it waits for and that nothing
@@ -34,6 +44,17 @@ pub fn note_waiting(volumes: &mut Vec<Volume>, roots: &BTreeSet<PathBuf>, log: &
     }
 }
 
+/// Whether it is about a volume of a pod that is here: those are told of with their pod.
+pub fn is_of_pod(line: &str, roots: &BTreeSet<PathBuf>) -> bool {
+    uid(line).is_some_and(|uid| {
+        volume(line, uid).is_some() && roots.iter().any(|root| root.join("pods").join(uid).is_dir())
+    })
+}
+
+fn uid(line: &str) -> Option<&str> {
+    after(line, &["podUID=\"", "(UID: \"", "(UID: \\\""])
+}
+
 fn has_name(volume: &Volume, name: &str) -> bool {
     volume.name == name || volume.target.file_name().is_some_and(|last| last == name)
 }
@@ -41,31 +62,21 @@ fn has_name(volume: &Volume, name: &str) -> bool {
 /// What was mounted since, or unmounted, is waited for no more; our own drivers know better.
 fn note(volume: &mut Volume, waiting: &Waiting) {
     let still = volume.vitals.is_some() == waiting.goes;
-    if still && volume.failure.is_none() {
-        volume.failure = Some(told(waiting.why));
+    if still && volume.failing.is_none() {
+        volume.failing = Some(waiting.failing());
     }
     volume.pod = volume.pod.take().or_else(|| waiting.pod.clone());
 }
 
-fn told(why: &KnownError) -> String {
-    format!("{}: {}", why.cause, why.fix)
-}
-
 fn unknown(uid: &str, name: &str, root: &Path, waiting: &Waiting) -> Volume {
     let driver = waiting.driver.clone().unwrap_or_else(|| "-".to_owned());
+    let target = root.join("pods").join(uid).join("volumes").join(&driver).join(name);
     Volume {
-        target: root.join("pods").join(uid).join("volumes").join(&driver).join(name),
-        driver,
-        name: name.to_owned(),
         root: Some(root.to_owned()),
         uid: Some(uid.to_owned()),
         pod: waiting.pod.clone(),
-        mount: None,
-        layers: 0,
-        since: None,
-        is_ours: false,
-        vitals: None,
-        failure: Some(told(waiting.why)),
+        failing: Some(waiting.failing()),
+        ..Volume::named(driver, name.to_owned(), target)
     }
 }
 
@@ -73,20 +84,42 @@ fn unknown(uid: &str, name: &str, root: &Path, waiting: &Waiting) -> Volume {
 fn in_log(log: &str) -> BTreeMap<(String, String), Waiting> {
     let (mut pods, mut found) = (BTreeMap::new(), BTreeMap::new());
     for line in log.lines() {
-        let Some(uid) = after(line, &["podUID=\"", "(UID: \"", "(UID: \\\""]) else { continue };
+        let Some(uid) = uid(line) else { continue };
         if let Some(pod) = after(line, &["pod=\""]).filter(|pod| pod.contains('/')) {
             pods.insert(uid.to_owned(), pod.to_owned());
         }
         let Some((name, driver)) = volume(line, uid) else { continue };
-        let Some(explained) = diagnostics::explain(line) else { continue };
-        let goes = line.contains("UnmountVolume.");
-        let waiting = Waiting { pod: None, driver, goes, why: explained.known_error };
-        found.insert((uid.to_owned(), name.to_owned()), waiting);
+        let Some(why) = why(line) else { continue };
+        let (goes, time) = (line.contains("UnmountVolume."), time(line).unwrap_or_default());
+        let key = (uid.to_owned(), name.to_owned());
+        let before = found.get(&key).filter(|before: &&Waiting| before.goes == goes);
+        let (since, count) =
+            before.map_or_else(|| (time.clone(), 0), |before| (before.times.0.clone(), before.count));
+        let waiting = Waiting { pod: None, driver, goes, why, times: (since, time), count: count + 1 };
+        found.insert(key, waiting);
     }
     for ((uid, _), waiting) in &mut found {
         waiting.pod = pods.get(uid).cloned();
     }
     found
+}
+
+/// What a line means; of one that only sums up, whether anybody attaches the volume.
+fn why(line: &str) -> Option<&'static KnownError> {
+    match diagnostics::explain(line)?.known_error {
+        summary if summary.id == "waited-too-long" && unattached(line).is_some() => {
+            Some(&known_errors::UNATTACHED)
+        }
+        other => Some(other),
+    }
+}
+
+/// `11-24 15:04:05` of kubelet's `E1124 15:04:05.000000`.
+fn time(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace();
+    let day = words.find(|word| word.len() == 5 && word[1..].bytes().all(|byte| byte.is_ascii_digit()))?;
+    let time = words.next()?.split('.').next()?;
+    Some(format!("{}-{} {time}", &day[1..3], &day[3..]))
 }
 
 /// The name of the volume that an error is about, and its driver's directory.
@@ -149,8 +182,24 @@ E1124 6 nestedpendingoperations.go:348] Operation for "{volumeName:kubernetes.io
         );
         let reasons = ["no Secret of that name", "kubelet has no driver of that name", "gave up waiting"];
         for (volume, reason) in volumes.iter().zip(reasons) {
-            assert!(volume.failure.as_ref().unwrap().contains(reason), "{volume:?}");
+            assert!(volume.failing.as_ref().unwrap().why.contains(reason), "{volume:?}");
         }
+        let attached = volumes[2].failing.as_ref().unwrap();
+        assert!(attached.fix.unwrap().contains("--flex-volume-plugin-dir"), "{attached:?}");
+    }
+
+    #[test]
+    fn how_often_and_since_when_is_counted() {
+        let line = |time: &str| {
+            format!(
+                "E1124 {time}.000001 7 nestedpendingoperations.go:348] Error: MountVolume.SetUp failed for volume \"v\" \
+                 (UniqueName: \"a/b/1-v\") pod \"web\" (UID: \"1\") : unexpected end of JSON input\n"
+            )
+        };
+        let log = ["10:00:00", "10:00:01", "10:00:03"].map(line).concat();
+        let waiting = in_log(&log).remove(&("1".to_owned(), "v".to_owned())).unwrap();
+        let told = waiting.failing().to_string();
+        assert_eq!(told, "mount failed 3 times since 11-24 10:00:00, last at 11-24 10:00:03");
     }
 
     #[test]
@@ -162,13 +211,13 @@ E1124 6 nestedpendingoperations.go:348] Operation for "{volumeName:kubernetes.io
     fn what_is_mounted_waits_only_to_go() {
         let of = |uid: &str, name: &str| Volume {
             vitals: Some(Vitals::Hung),
-            failure: None,
+            failing: None,
             uid: Some(uid.to_owned()),
             ..unknown(uid, name, Path::new("/k"), &in_log(LOG)[&("1".to_owned(), "v".to_owned())])
         };
         let volumes = noted(&["1", "3"], vec![of("1", "v"), of("3", "w")]);
-        assert_eq!(volumes[0].failure, None, "mounted meanwhile");
-        assert!(volumes[1].failure.as_ref().unwrap().contains("printed nothing"), "{:?}", volumes[1]);
+        assert_eq!(volumes[0].failing, None, "mounted meanwhile");
+        assert!(volumes[1].failing.as_ref().unwrap().why.contains("printed nothing"), "{:?}", volumes[1]);
         assert_eq!(volumes.len(), 2);
     }
 }

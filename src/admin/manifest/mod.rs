@@ -11,6 +11,7 @@
 
 mod cluster;
 mod daemon_set;
+pub mod helm;
 mod node;
 
 use flexvol_kubelet::platform::{self, Platform};
@@ -19,6 +20,7 @@ use flexvol_model::profiles;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_terminal::emit;
+use flexvol_terminal::image::without_registry;
 use serde_json::Value;
 use std::path::{Component, Path};
 
@@ -114,6 +116,12 @@ pub fn make(kind: ManifestKind, request: &ManifestRequest) -> Result<Manifest> {
     })
 }
 
+/// What is to be said to whoever asks, besides the text.
+pub fn warning(kind: ManifestKind, request: &ManifestRequest) -> Option<&'static str> {
+    let has_image = !matches!(kind, ManifestKind::Systemd | ManifestKind::CloudInit);
+    has_image.then(|| without_registry(&request.image)).flatten()
+}
+
 /// A request that has been checked.
 struct Deployment<'a> {
     request: &'a ManifestRequest,
@@ -176,8 +184,10 @@ fn check_driver(text: &str) -> Result<()> {
     let (name, what) = text.split_once('=').map_or((text, None), |(name, what)| (name, Some(what)));
     let name = DriverName::parse(name)?;
     let dialect = profiles::find(what.unwrap_or(&name.to_string())).is_some();
+    // What the installer says of one of Rook's is more.
+    let rook = what.is_none() && !profiles::rook(&name).is_empty();
     let what = what.unwrap_or(name.driver());
-    if dialect || drivers::find(what).is_some() {
+    if dialect || rook || drivers::find(what).is_some() {
         return Ok(());
     }
     let known = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
@@ -261,6 +271,13 @@ mod tests {
         for path in ["relative", "/a/../b", "/", "/a:b", "/a\n"] {
             assert!(refused(|it| it.plugin_dir = Some(path.into())).contains("plugin directory"), "{path}");
         }
+    }
+
+    #[test]
+    fn only_what_has_an_image_is_warned_of() {
+        let request = ManifestRequest { image: "flexvol:0.1.0".into(), ..request() };
+        assert!(warning(ManifestKind::DaemonSet, &request).is_some());
+        assert_eq!(warning(ManifestKind::Systemd, &request), None);
     }
 
     #[test]

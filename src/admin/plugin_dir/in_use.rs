@@ -5,6 +5,7 @@
 //! any root. Those of CSI do not name their driver: what `flexvold csi` has noted does.
 
 use super::refusal::{Reason, Refusal};
+use crate::inventory::pods::Pods;
 use anyhow::Result;
 use flexvol_kubelet::locate;
 use flexvol_linux::fs::{files, listing};
@@ -81,12 +82,19 @@ pub fn wait_until_idle(name: &DriverName, state: &Path, patience: Duration) -> R
     }
 }
 
-/// For people: how many, and where.
+/// For people: how many, where, and of which pods.
 pub fn describe(volumes: &[Volume]) -> String {
+    described(volumes, &Pods::known())
+}
+
+fn described(volumes: &[Volume], names: &Pods) -> String {
     /// How many are named.
     const NAMED: usize = 5;
     let shown = volumes.iter().take(NAMED).map(|volume| match &volume.pod {
-        Some(pod) => format!("{} (pod {pod})", volume.target.display()),
+        Some(uid) => {
+            let pod = names.name_of(uid).unwrap_or_else(|| uid.clone());
+            format!("{} (pod {pod})", volume.target.display())
+        }
         None => volume.target.display().to_string(),
     });
     let shown = shown.collect::<Vec<_>>().join(", ");
@@ -202,5 +210,8 @@ mod tests {
             (0..7).map(|n| Volume { target: format!("/{n}").into(), pod: Some(n.to_string()) }).collect();
         let text = describe(&volumes);
         assert!(text.starts_with("/0 (pod 0), ") && text.ends_with(" and 2 more"), "{text}");
+        let names = Pods::named(["shop_web_3"].into_iter());
+        let text = described(&volumes, &names);
+        assert!(text.contains("/2 (pod 2), /3 (pod shop/web), "), "{text}");
     }
 }

@@ -13,6 +13,7 @@ use flexvol_kubelet::Terms;
 use flexvol_kubelet::scan::{self, Finding};
 use flexvol_linux::fs::directory::{self, Directory, Kind};
 use flexvol_linux::fs::fingerprint::own_version;
+use flexvol_linux::fs::listing;
 use flexvol_model::drivers;
 use flexvol_model::paths;
 use flexvol_model::profiles;
@@ -77,8 +78,23 @@ pub fn list_noted(place: &PluginDirPath, state: &Path, terms: Option<&Terms>) ->
     // What is mounted is worth knowing, but not having it is no reason to show nothing.
     let mut volumes = place.below(state).and_then(|state| in_use::by_driver(&state)).unwrap_or_default();
     let names = plugins.names()?.into_iter();
-    let look = Look { place, state, plugins: &plugins, terms };
-    Ok(names.map(|name| item(&look, name, &mut volumes)).collect())
+    let look = Look { place, state, plugins: &plugins };
+    let mut items: Vec<_> = names.map(|name| item(&look, name, &mut volumes)).collect();
+    if let Some(terms) = terms {
+        probe(&mut items, plugins.path(), terms);
+    }
+    Ok(items)
+}
+
+/// Runs their `init` at the same time: one that hangs holds up no other.
+fn probe(items: &mut [Item], plugins: &Path, terms: &Terms) {
+    let is_gone = |item: &Item| matches!(listing::kind_of(&plugins.join(&item.directory)), Ok(None));
+    let is_known = |item: &Item| item.finding.is_some() || matches!(item.owner, Owner::Unknown(_));
+    let mut asked: Vec<_> = items.iter_mut().filter(|item| !is_known(item) && !is_gone(item)).collect();
+    let names: Vec<_> = asked.iter().map(|item| item.directory.clone()).collect();
+    for (item, finding) in asked.iter_mut().zip(scan::init_each(plugins, &names, terms)) {
+        item.finding = Some(finding.map_or_else(Finding::Failed, Finding::Loaded));
+    }
 }
 
 /// Where and how one looks.
@@ -86,7 +102,6 @@ struct Look<'a> {
     place: &'a PluginDirPath,
     state: &'a Path,
     plugins: &'a Directory,
-    terms: Option<&'a Terms>,
 }
 
 fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volume>>) -> Item {
@@ -98,7 +113,7 @@ fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volu
 }
 
 fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<Item> {
-    let Look { place, state, plugins, terms } = look;
+    let Look { place, state, plugins } = look;
     let text = name.to_string_lossy().into_owned();
     // One that was removed just now is found to be absent.
     let kind = plugins.look(&name)?.map_or(Kind::Directory, |entry| entry.kind);
@@ -119,13 +134,12 @@ fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<It
     // Who may not read receipts sees what there is without them.
     let known = Receipts::of(place, state, &text).and_then(|all| all.known_again(found.clone(), plugins));
     let (found, receipt) = known.unwrap_or((found, None));
-    let finding = terms.and_then(|terms| scan::look(plugins.path(), &name, terms));
     Ok(Item {
         owner: owner(&found, receipt.is_some()),
         driver: driver(&found, &text),
         program: found.program().cloned(),
         directory: name,
-        finding,
+        finding: None,
         volumes,
     })
 }

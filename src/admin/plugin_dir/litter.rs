@@ -5,9 +5,14 @@ use super::install::stage;
 use super::opened::{Opened, PluginDirPath};
 use anyhow::Result;
 use flexvol_linux::fs::directory::{Directory, Kind};
+use flexvol_linux::fs::files;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::process;
 use std::path::Path;
 use std::time::Duration;
+
+/// An installer at work takes less.
+const USUAL: Duration = Duration::from_secs(2);
 
 /// The names, those inside of drivers' directories as `vendor~driver/name`; none while an installer
 /// is at work.
@@ -23,6 +28,31 @@ pub fn of(plugins: &Path) -> Vec<String> {
         names.extend(inside.map(|inner| format!("{name}/{inner}")));
     }
     names
+}
+
+/// Who holds the directory for so long that it is no installer at its usual work: `pid 7, running
+/// for 90 s`.
+pub fn holder(plugins: &Path) -> Option<String> {
+    let directory = Directory::open(plugins).ok()??;
+    directory.lock(&Deadline::for_undo(USUAL)).err()?;
+    let locks = files::read_text(Path::new("/proc/locks")).unwrap_or_default();
+    let inode = directory.identity().ok()?.1;
+    // `1: FLOCK  ADVISORY  WRITE 7 08:01:1234 0 EOF`: the same inode of another device is hardly
+    // locked, too.
+    let holds = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, file, ..] = words[..] else { return None };
+        let pid: i32 = pid.parse().ok().filter(|pid| *pid > 0)?;
+        (file.rsplit(':').next()?.parse() == Ok(inode)).then_some(pid)
+    };
+    let pid = locks.lines().find_map(holds);
+    Some(pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| {
+            let age = process::age(pid).unwrap_or_default().as_secs();
+            format!("pid {pid}, {}, running for {age} s", process::name(pid).unwrap_or_default())
+        },
+    ))
 }
 
 /// Removes them, under the lock.

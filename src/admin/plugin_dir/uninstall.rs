@@ -167,7 +167,7 @@ fn remove(
     let busy = in_use::volumes(name, &state(request)?)?;
     if !busy.is_empty() {
         warnings.push(format!(
-            "volumes of {name} are still mounted: {}: install it again, or their pods cannot end",
+            "volumes of {name} are still mounted: {}: install it again, or their pods cannot end; if kubelet is restarted before that, restart it once more afterwards",
             in_use::describe(&busy)
         ));
     }

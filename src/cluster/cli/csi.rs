@@ -1,5 +1,6 @@
 //! `flexvold csi`: serves drivers, or asks whether they are served.
 
+use super::log::Log;
 use crate::csi::metrics::Metrics;
 use crate::csi::serve::{Place, run};
 use crate::csi::served::Role;
@@ -73,9 +74,8 @@ pub(super) struct Csi {
     /// Address to serve metrics at for Prometheus
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<SocketAddr>,
-    /// How much to log
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log_level: tracing::Level,
+    #[command(flatten)]
+    log: Log,
     /// Only ask whether the drivers are served and ready, as a liveness probe
     #[arg(long)]
     check: bool,
@@ -130,7 +130,7 @@ impl Csi {
     }
 
     fn serve(&self, runtime: &Runtime) -> Result<()> {
-        log(self.log_level);
+        self.log.begin();
         let metrics = Arc::new(Metrics::default());
         let setup = self.setup()?;
         let places = self.driver.iter().map(|driver| self.place(driver, &setup, &metrics));
@@ -138,8 +138,14 @@ impl Csi {
         runtime.block_on(async {
             if let Some(address) = self.metrics {
                 let listener = scrape::listen(address).await?;
-                let drivers = places.iter().map(|place| Arc::clone(&place.served)).collect();
-                tokio::spawn(scrape::serve(listener, metrics, drivers));
+                let drivers: Vec<_> = places.iter().map(|place| Arc::clone(&place.served)).collect();
+                let write = move || {
+                    for driver in &drivers {
+                        metrics.observe(&driver.name, driver.locks.stuck(), driver.journal.len());
+                    }
+                    metrics.to_text()
+                };
+                tokio::spawn(scrape::serve(listener, write));
             }
             run(places).await
         })
@@ -204,17 +210,4 @@ pub(super) fn runtime() -> Result<Runtime> {
     let mut builder = Builder::new_current_thread();
     builder.enable_io().enable_time().max_blocking_threads(THREADS).thread_keep_alive(KEEP_ALIVE);
     builder.build().context("start")
-}
-
-/// A line of JSON for each event, on standard error.
-pub(super) fn log(level: tracing::Level) {
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_current_span(true)
-        .with_span_list(false)
-        .with_target(false)
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .init();
 }

@@ -2,7 +2,7 @@
 
 use crate::csi::habits::Habits;
 use crate::manifest::controller::Worker;
-use crate::manifest::{Request, make, objects};
+use crate::manifest::{Request, agent, make, mounter, objects};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use flexvol_kubelet::platform::{DEFAULT_KUBELET_ROOT, DEFAULT_PLUGIN_DIR};
@@ -10,12 +10,14 @@ use flexvol_kubelet::{Caller, Exchange};
 use flexvol_model::drivers;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::{Call, Capabilities, DriverName};
+use flexvol_terminal::exit::warn;
+use flexvol_terminal::image::without_registry;
 use flexvol_terminal::screen::Screen;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Print what serves drivers in a cluster, for kubectl apply -f -
+/// Print what serves drivers in a cluster, the agents, or mount pods, for kubectl apply -f -
 #[derive(Args)]
 pub(super) struct Manifest {
     #[command(subcommand)]
@@ -24,10 +26,73 @@ pub(super) struct Manifest {
 
 #[derive(Subcommand)]
 enum Kind {
+    Agent(Agent),
     Csi(Box<Csi>),
+    Mounter(Mounter),
 }
 
-/// Print CSIDriver objects, a DaemonSet, and what attaching and provisioning need
+/// Print the agent on every node, with its locks in Kubernetes' API
+#[derive(Args)]
+#[command(after_help = "\
+Drivers use it whose side file says \"agent\": {\"fence\": \"pod\"}, or {\"run\": \"agent\"}: docs/agent.md.
+
+Example:
+  flexvold manifest agent --image registry.example/flexvold:1 | kubectl apply -f -")]
+struct Agent {
+    /// Image that has /flexvold
+    #[arg(long)]
+    image: String,
+    /// Namespace of the pods and the locks
+    #[arg(long, default_value = "flexvol")]
+    namespace: String,
+    /// kubelet's own directory on the nodes
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
+    kubelet_root: String,
+    /// Carry out the calls of drivers of this plugin directory whose side files say "run": "agent",
+    /// with the programs of the image: its container is privileged then
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<String>,
+}
+
+/// Print mount pods on every node, whose image has the programs that drivers need
+#[derive(Args)]
+#[command(after_help = "\
+Use one for each set of drivers whose pods shall be replaced together: docs/mounter.md.
+
+Example:
+  flexvold manifest mounter --plugin flexvol/sshfs --image registry.example/tools:1 | kubectl apply -f -")]
+struct Mounter {
+    /// Driver whose volumes are served by programs of the image
+    #[arg(long = "plugin", value_name = "VENDOR/DRIVER", required = true)]
+    plugins: Vec<DriverName>,
+    /// Image that has /flexvold, and those programs
+    #[arg(long)]
+    image: String,
+    /// Name of the DaemonSet
+    #[arg(long, default_value = "flexvol-mounter")]
+    name: String,
+    /// Namespace of the pods
+    #[arg(long, default_value = "flexvol-mounter")]
+    namespace: String,
+    /// kubelet's own directory on the nodes
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
+    kubelet_root: String,
+    /// When a pod is replaced: on-delete, because the volumes that it serves end with it; rolling
+    /// where programs only mount what the kernel serves
+    #[arg(long, value_enum, default_value = "on-delete")]
+    update: Update,
+    /// Seconds for which a pod that is to end waits for volumes in use
+    #[arg(long, value_name = "SECONDS", default_value_t = 50)]
+    grace: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Update {
+    OnDelete,
+    Rolling,
+}
+
+/// Print CSIDriver objects, a DaemonSet, and what attaching, provisioning and growing need
 #[derive(Args)]
 #[command(after_help = "\
 What a driver can do is asked of it, where it is installed here; else it is known of flexvol's own.
@@ -42,16 +107,17 @@ struct Csi {
     /// Image that has /flexvold, and what the drivers need
     #[arg(long)]
     image: String,
-    /// Who attaches, for drivers that do: flexvold itself, or Kubernetes' own sidecar
+    /// Who attaches, for drivers that do, provisions, and lets claims grow: flexvold itself, or
+    /// Kubernetes' own sidecars
     #[arg(long, value_enum, default_value = "built-in")]
     sidecars: Sidecars,
     /// Image of Kubernetes' external-attacher, for --sidecars upstream
     #[arg(long, value_name = "IMAGE")]
     attacher_image: Option<String>,
-    /// Image of Kubernetes' external-provisioner: volumes are provisioned, with a StorageClass each
+    /// Image of Kubernetes' external-provisioner, for --sidecars upstream
     #[arg(long, value_name = "IMAGE")]
     provisioner_image: Option<String>,
-    /// Image of Kubernetes' external-resizer: claims can grow
+    /// Image of Kubernetes' external-resizer, for --sidecars upstream
     #[arg(long, value_name = "IMAGE")]
     resizer_image: Option<String>,
     /// Allow no volume inside a pod, whose options a tenant would choose: claims alone
@@ -76,15 +142,50 @@ enum Sidecars {
 
 impl Manifest {
     pub(super) fn run(self, screen: &mut Screen) -> Result<ExitCode> {
-        let Kind::Csi(csi) = self.kind;
-        csi.run(screen)
+        match self.kind {
+            Kind::Agent(agent) => agent.run(screen),
+            Kind::Csi(csi) => csi.run(screen),
+            Kind::Mounter(mounter) => mounter.run(screen),
+        }
     }
+}
+
+impl Agent {
+    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        let Self { image, namespace, kubelet_root, plugin_dir } = self;
+        let request = agent::Request { image, namespace, kubelet_root, plugin_dir };
+        print(screen, &request.image, &agent::make(&request)?, &agent::objects(&request))
+    }
+}
+
+impl Mounter {
+    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        let Self { plugins: drivers, image, name, namespace, kubelet_root, update, grace } = self;
+        let rolling = update == Update::Rolling;
+        let request = mounter::Request { drivers, image, name, namespace, kubelet_root, rolling, grace };
+        print(screen, &request.image, &mounter::make(&request)?, &mounter::objects(&request))
+    }
+}
+
+fn print(screen: &mut Screen, image: &str, text: &str, objects: &[Value]) -> Result<ExitCode> {
+    if let Some(warning) = without_registry(image) {
+        warn(warning);
+    }
+    if screen.wants_json() {
+        screen.json(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?;
+    } else {
+        screen.text(text)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Csi {
     fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         let capabilities = |driver: &DriverName| capabilities(driver, Path::new(&self.plugin_dir));
-        let attacher = self.attacher()?;
+        let attacher = self.worker(self.attacher_image.as_ref(), "attaches", "--attacher-image")?;
+        let provisioner =
+            self.worker(self.provisioner_image.as_ref(), "provisions", "--provisioner-image")?;
+        let resizer = self.worker(self.resizer_image.as_ref(), "grows volumes", "--resizer-image")?;
         let drivers = self.drivers.iter().map(|driver| Ok((driver.clone(), capabilities(driver)?)));
         let request = Request {
             drivers: drivers.collect::<Result<_>>()?,
@@ -93,26 +194,20 @@ impl Csi {
             image: self.image,
             namespace: self.namespace,
             attacher,
-            provisioner: self.provisioner_image.map(Worker::Upstream),
-            resizer: self.resizer_image.map(Worker::Upstream),
+            provisioner,
+            resizer,
             inline: !self.no_inline,
         };
-        let text = make(&request)?;
-        if screen.wants_json() {
-            screen.json(&json!({"apiVersion": "v1", "kind": "List", "items": objects(&request)}))?;
-        } else {
-            screen.text(&text)?;
-        }
-        Ok(ExitCode::SUCCESS)
+        print(screen, &request.image, &make(&request)?, &objects(&request))
     }
 
-    fn attacher(&self) -> Result<Option<Worker>> {
+    fn worker(&self, image: Option<&String>, does: &str, flag: &str) -> Result<Option<Worker>> {
         let built_in = self.sidecars == Sidecars::BuiltIn;
         ensure!(
-            !built_in || self.attacher_image.is_none(),
-            "flexvold attaches by itself: leave out --attacher-image, or add --sidecars upstream"
+            !built_in || image.is_none(),
+            "flexvold {does} by itself: leave out {flag}, or add --sidecars upstream"
         );
-        Ok(if built_in { Some(Worker::BuiltIn) } else { self.attacher_image.clone().map(Worker::Upstream) })
+        Ok(if built_in { Some(Worker::BuiltIn) } else { image.cloned().map(Worker::Upstream) })
     }
 }
 

@@ -2,11 +2,24 @@
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage.
 
+mod agent;
+mod api_server;
+mod cluster;
+mod controller;
 mod csi;
 mod csi_controller;
+mod force_detach;
+mod locks;
+mod log;
 mod manifest;
+mod migrate;
+mod mounter;
+mod status;
+mod stores;
 mod trial;
+mod why;
 
+use crate::kubectl::asking::calls;
 use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
 use flexvol_linux::errno::to_failure;
@@ -18,8 +31,14 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   sudo flexvold try                                        play a pod's life over CSI, without a cluster
+  sudo flexvold try fencing                                play two nodes that want one image
   sudo flexvold csi --driver flexvol/tmpfs --register      serve a driver on this node, and tell kubelet
+  sudo flexvold agent --store file:/srv/shared/locks       keep other nodes from storage while it is mounted
   flexvold manifest csi --image IMAGE flexvol/tmpfs        print what serves it in a cluster
+  flexvold manifest agent --image IMAGE                    print the agent on every node of a cluster
+  kubectl flexvol migrate plan --driver fstab/cifs         say how a driver's volumes go to CSI
+  kubectl flexvol why CLAIM                                say why the pods of a claim wait, and what ends that
+  kubectl flexvol force-detach CLAIM --dry-run             say what would be unmounted by force
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -36,9 +55,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Agent(Box<agent::Agent>),
+    Controller(controller::Controller),
     Csi(Box<csi::Csi>),
     CsiController(csi_controller::CsiController),
+    ForceDetach(force_detach::ForceDetach),
+    Locks(locks::Locks),
     Manifest(manifest::Manifest),
+    Migrate(Box<migrate::Migrate>),
+    Mounter(mounter::Mounter),
+    Status(status::Status),
+    Why(why::Why),
     Try(trial::Try),
 }
 
@@ -52,8 +79,8 @@ impl Program for Cli {
         self.json
     }
 
-    fn run(self, _: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
-        self.command.run(screen)
+    fn run(self, arguments: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
+        self.command.run(calls(arguments.first()), screen)
     }
 
     fn failed(error: Error) -> (String, u8) {
@@ -62,11 +89,19 @@ impl Program for Cli {
 }
 
 impl Command {
-    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+    fn run(self, by_kubectl: bool, screen: &mut Screen) -> Result<ExitCode> {
         match self {
+            Self::Agent(command) => command.run(screen),
+            Self::Controller(command) => command.run(screen),
             Self::Csi(command) => command.run(screen),
             Self::CsiController(command) => command.run(screen),
+            Self::ForceDetach(command) => command.run(screen),
+            Self::Locks(command) => command.run(by_kubectl, screen),
             Self::Manifest(command) => command.run(screen),
+            Self::Migrate(command) => command.run(screen),
+            Self::Mounter(command) => command.run(screen),
+            Self::Status(command) => command.run(screen),
+            Self::Why(command) => command.run(screen),
             Self::Try(command) => command.run(screen),
         }
     }

@@ -1,7 +1,10 @@
-//! `flexvold try`: a pod's life over CSI, on this machine, without a cluster.
+//! `flexvold try`: a pod's life over CSI, or two nodes that want one image, on this machine and
+//! without a cluster.
 //!
 //! Everything happens in a mount namespace and a directory of its own. The requests go over the
 //! socket as kubelet's do, and what is printed is what was seen.
+
+mod fencing;
 
 use crate::csi::metrics::Metrics;
 use crate::csi::serve::{Place, serve};
@@ -17,7 +20,7 @@ use crate::wire::csi::{
     ProbeRequest, VolumeCapability,
 };
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use flexvol_linux::proc::helper::DIRECTORIES;
 use flexvol_linux::proc::namespace;
 use flexvol_protocol::DriverName;
@@ -34,14 +37,23 @@ use tonic::transport::Channel;
 const DRIVER: &str = "flexvol/tmpfs";
 const VOLUME: &str = "fx1#try";
 
-/// Serve tmpfs as a CSI driver and play a pod's life, without a cluster
+/// Play a pod's life over CSI, or two nodes that want one image, without a cluster
 #[derive(Args)]
 #[command(after_help = "\
 Needs root, for mounts. They are made in a mount namespace of their own: nothing outside it sees them.")]
 pub(super) struct Try {
+    /// csi: serve tmpfs as a CSI driver; fencing: two nodes and their agents want one image
+    #[arg(value_enum, default_value = "csi")]
+    what: What,
     /// The program that has the driver, instead of the one beside this
     #[arg(long, value_name = "FILE")]
     flexvol: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    Csi,
+    Fencing,
 }
 
 impl Try {
@@ -49,17 +61,37 @@ impl Try {
         let program = self.flexvol.map_or_else(beside, Ok)?;
         namespace::enter()?;
         namespace::cover_run()?;
-        let stage = Stage::set(&program)?;
-        let intro = format!("flexvold {}: serving {DRIVER} as a CSI driver", env!("CARGO_PKG_VERSION"));
-        let mut report = Report::begin(screen, &intro, "SERVICE", 9)?;
-        super::csi::runtime()?.block_on(stage.play(&mut report))?;
-        let left = stage.strike();
-        report.row(Row::of("leaks", "look for what is left behind", left))?;
-        let totals = report.totals();
-        let line = format!("{} failures", totals.failures);
-        report.end(totals.failures == 0, &line, json!({}))?;
-        Ok(if totals.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        match self.what {
+            What::Csi => play_csi(&program, screen),
+            What::Fencing => play_fencing(&program, screen),
+        }
     }
+}
+
+fn play_fencing(program: &Path, screen: &mut Screen) -> Result<ExitCode> {
+    let home = tempfile::Builder::new().prefix("flexvold-try").tempdir().context("make a directory")?;
+    let program = std::fs::canonicalize(program).with_context(|| format!("find {}", program.display()))?;
+    let intro = format!("flexvold {}: two nodes want one image", env!("CARGO_PKG_VERSION"));
+    let mut report = Report::begin(screen, &intro, "WHO", 9)?;
+    super::csi::runtime()?.block_on(fencing::play(home.path(), &program, &mut report))?;
+    report.row(Row::of("leaks", "remove what was made", home.close().context("remove the directory")))?;
+    end(report)
+}
+
+fn play_csi(program: &Path, screen: &mut Screen) -> Result<ExitCode> {
+    let stage = Stage::set(program)?;
+    let intro = format!("flexvold {}: serving {DRIVER} as a CSI driver", env!("CARGO_PKG_VERSION"));
+    let mut report = Report::begin(screen, &intro, "SERVICE", 9)?;
+    super::csi::runtime()?.block_on(stage.play(&mut report))?;
+    let left = stage.strike();
+    report.row(Row::of("leaks", "look for what is left behind", left))?;
+    end(report)
+}
+
+fn end(report: Report<'_>) -> Result<ExitCode> {
+    let failures = report.totals().failures;
+    report.end(failures == 0, &format!("{failures} failures"), json!({}))?;
+    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Never from `$PATH`.

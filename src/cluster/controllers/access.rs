@@ -1,9 +1,9 @@
 //! What a PersistentVolume asks of its CSI driver, as kubelet and upstream's sidecars ask it.
 
+use super::volumes::PersistentVolumeSpec;
 use crate::wire::csi::VolumeCapability;
 use crate::wire::csi::volume_capability::access_mode::Mode;
 use crate::wire::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use std::collections::BTreeSet;
 
 /// The capability of a volume.

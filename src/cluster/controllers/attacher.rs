@@ -11,10 +11,10 @@ use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
 use super::driver::{Driver, Facts, failed, in_words, within};
 use super::published::Published;
 use super::queue::{self, Outcome, Queue, Version};
+use super::volumes::{PersistentVolume, VolumeAttachment};
 use super::watches::{Change, Listener, Watches, version};
 use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
-use k8s_openapi::api::core::v1::PersistentVolume;
-use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -301,7 +301,7 @@ impl Attacher {
         let answer =
             self.driver.controller().controller_publish_volume(within(request, self.timeout)).await?;
         tracing::info!(volume, node, "attached");
-        Ok(answer.into_inner().publish_context.into_iter().collect())
+        Ok(flexvol_protocol::ordered::filled(answer.into_inner().publish_context))
     }
 
     async fn unpublish(&self, request: ControllerUnpublishVolumeRequest) -> Result<(), Failure> {
@@ -319,7 +319,7 @@ impl Attacher {
         let before = attachment.status.as_ref().and_then(|status| status.attachment_metadata.as_ref());
         // What is gone from a map has to be taken out of it by name.
         let gone = before.into_iter().flatten().map(|(key, _)| (key.clone(), Value::Null));
-        let mut entries: serde_json::Map<String, Value> = gone.collect();
+        let mut entries: serde_json::Map<String, Value> = flexvol_protocol::ordered::filled(gone);
         entries.extend(metadata.into_iter().map(|(key, value)| (key, Value::String(value))));
         let entries = if entries.is_empty() { Value::Null } else { Value::Object(entries) };
         let status = json!({ "attached": true, "attachmentMetadata": entries, "attachError": null });

@@ -20,11 +20,10 @@
 
 use super::access;
 use super::driver::Facts;
+use super::volumes::{PersistentVolume, PersistentVolumeSpec, VolumeAttachment};
 use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
-use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec, SecretReference,
-};
-use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, SecretReference};
+use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt as _;
 
 /// Remembers the driver's id of the node, for when the node has gone.

@@ -10,10 +10,10 @@ use super::capacity::{amount, bytes};
 use super::driver::Facts;
 use super::secret_refs::{self, Of, Pairs, Purpose, RESERVED};
 use super::topology;
+use super::volumes::{PersistentVolume, PersistentVolumeSpec};
 use crate::wire::csi::{CapacityRange, CreateVolumeRequest, TopologyRequirement, Volume, VolumeCapability};
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim,
-    PersistentVolumeSpec, SecretReference,
+    CSIPersistentVolumeSource, ObjectReference, PersistentVolumeClaim, SecretReference,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource as _, ResourceExt as _};
@@ -92,6 +92,15 @@ impl Plan {
         let secret = secret_refs::reference(Purpose::Provision, parameters, of)?;
         let node = selected_node(claim).map(str::to_owned).filter(|_| driver.topology);
         Ok(Self { request, secret, claim: claim.object_ref(&()), node, volume })
+    }
+
+    /// The StorageClass, and the place of the node that is selected: the preferred one.
+    pub fn place(&self) -> (&str, topology::Segment) {
+        let class = self.volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+        let requirement = self.request.accessibility_requirements.as_ref();
+        let first = requirement.and_then(|requirement| requirement.preferred.first());
+        let segments = first.map(|first| first.segments.clone()).unwrap_or_default();
+        (class.unwrap_or_default(), flexvol_protocol::ordered::filled(segments))
     }
 
     /// The PersistentVolume for the volume that the driver has made.

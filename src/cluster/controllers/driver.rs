@@ -1,14 +1,19 @@
 //! A CSI driver behind its socket, as a controller sees it.
 
 use crate::csi::sockets;
+use crate::wire::before;
 use crate::wire::csi::controller_client::ControllerClient;
 use crate::wire::csi::controller_service_capability::Type as ControllerType;
 use crate::wire::csi::controller_service_capability::rpc::Type as Rpc;
 use crate::wire::csi::identity_client::IdentityClient;
+use crate::wire::csi::node_client::NodeClient;
+use crate::wire::csi::node_service_capability::Type as NodeType;
+use crate::wire::csi::node_service_capability::rpc as node_rpc;
 use crate::wire::csi::plugin_capability::Type as PluginType;
 use crate::wire::csi::plugin_capability::service::Type as Service;
 use crate::wire::csi::{
-    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest,
+    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
+    NodeGetCapabilitiesRequest, ProbeRequest,
 };
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -28,6 +33,20 @@ const SHORT: Duration = Duration::from_secs(5);
 const ASK: Duration = Duration::from_secs(5);
 const AWAY: Duration = Duration::from_secs(15);
 
+/// How a driver says which volumes are not well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conditions {
+    /// In its list of volumes: `LIST_VOLUMES` and `VOLUME_CONDITION`.
+    OfAll,
+    /// Asked for one: `GET_VOLUME` and `VOLUME_CONDITION`.
+    OfEach,
+    /// It lists those alone: `LIST_VOLUME_HEALTH`, from CSI 1.13 on.
+    OfTheIll,
+}
+
+/// `VOLUME_CONDITION` of the Controller service, which CSI had up to 1.12.
+const VOLUME_CONDITION: i32 = 11;
+
 /// What a driver says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "as many as CSI has capabilities that matter here")]
@@ -44,6 +63,12 @@ pub struct Facts {
     pub single_node_multi_writer: bool,
     /// Whether it makes volumes: `CREATE_DELETE_VOLUME`.
     pub provisions: bool,
+    /// Whether its controller grows volumes: `EXPAND_VOLUME`.
+    pub expands: bool,
+    /// Whether it says how much storage there is: `GET_CAPACITY`.
+    pub tells_capacity: bool,
+    /// Whether and how it says which volumes are not well.
+    pub conditions: Option<Conditions>,
     /// Whether it matters to it where a volume is: `VOLUME_ACCESSIBILITY_CONSTRAINTS`.
     pub topology: bool,
 }
@@ -88,6 +113,11 @@ impl Driver {
         ControllerClient::new(self.channel.clone())
     }
 
+    /// Its Controller service as it was before CSI 1.13.
+    pub fn older_controller(&self) -> before::controller_client::ControllerClient<Channel> {
+        before::controller_client::ControllerClient::new(self.channel.clone())
+    }
+
     /// What it can do now: it may have been replaced meanwhile.
     ///
     /// # Errors
@@ -102,15 +132,37 @@ impl Driver {
         let asked = short(ControllerGetCapabilitiesRequest {});
         let answer = self.controller().controller_get_capabilities(asked).await?.into_inner();
         let types = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
-        let has: Vec<Rpc> = types.map(|ControllerType::Rpc(rpc)| rpc.r#type()).collect();
-        let has = |wanted| has.contains(&wanted);
+        let types: Vec<i32> = types.map(|ControllerType::Rpc(rpc)| rpc.r#type).collect();
+        let has = |wanted: Rpc| types.contains(&wanted.into());
         facts.publishes = has(Rpc::PublishUnpublishVolume);
         facts.publishes_read_only = has(Rpc::PublishReadonly);
         facts.lists_nodes = has(Rpc::ListVolumes) && has(Rpc::ListVolumesPublishedNodes);
         facts.single_node_multi_writer = has(Rpc::SingleNodeMultiWriter);
         facts.provisions = has(Rpc::CreateDeleteVolume);
+        facts.tells_capacity = has(Rpc::GetCapacity);
+        facts.expands = has(Rpc::ExpandVolume);
+        facts.conditions = match types.contains(&VOLUME_CONDITION) {
+            _ if has(Rpc::ListVolumeHealth) => Some(Conditions::OfTheIll),
+            true if has(Rpc::ListVolumes) => Some(Conditions::OfAll),
+            true if has(Rpc::GetVolume) => Some(Conditions::OfEach),
+            _ => None,
+        };
         facts.topology = services.contains(&Service::VolumeAccessibilityConstraints);
         Ok(facts)
+    }
+
+    /// Whether its node grows volumes: `EXPAND_VOLUME` of the Node service.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer.
+    pub async fn node_expands(&self) -> Result<bool, Status> {
+        let mut node = NodeClient::new(self.channel.clone());
+        let asked = short(NodeGetCapabilitiesRequest {});
+        let answer = node.node_get_capabilities(asked).await?.into_inner();
+        let types = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
+        let mut types = types.map(|NodeType::Rpc(rpc)| rpc.r#type());
+        Ok(types.any(|rpc| rpc == node_rpc::Type::ExpandVolume))
     }
 
     /// What it can do now, as soon as it says so.

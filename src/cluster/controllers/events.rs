@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// What Kubernetes takes for a message.
-const MESSAGE_LIMIT: usize = 1024;
+pub const MESSAGE_LIMIT: usize = 1024;
 
 /// The longest name of an Event without its number.
 const NAME_LIMIT: usize = 230;
@@ -54,8 +54,8 @@ impl Events {
         Self { client, source, said: Mutex::default() }
     }
 
-    /// Tells of an object.
-    pub async fn tell(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) {
+    /// Tells of an object; whether it could.
+    pub async fn tell(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) -> bool {
         let message = one_line(message, MESSAGE_LIMIT);
         let sentence = (about.uid.clone().unwrap_or_default(), reason.to_owned(), message.clone());
         let namespace = about.namespace.as_deref().unwrap_or("default");
@@ -70,8 +70,14 @@ impl Events {
             told => told,
         };
         match told {
-            Ok(said) => self.remember(sentence, said),
-            Err(error) => tracing::warn!(reason = api::reason(&error), "cannot write an Event"),
+            Ok(said) => {
+                self.remember(sentence, said);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(reason = api::reason(&error), "cannot write an Event");
+                false
+            }
         }
     }
 

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt as _};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -157,7 +157,6 @@ impl Election {
     fn written(&mut self, written: kube::Result<Lease>) -> Result<bool> {
         match written {
             Ok(lease) => {
-                tracing::trace!(lease = lease.name_any(), "renewed");
                 self.seen = Some((lease, Instant::now()));
                 Ok(true)
             }

@@ -18,31 +18,41 @@ pub mod access;
 pub mod api;
 pub mod attacher;
 pub mod attachment;
+pub mod blocking;
+pub mod capacities;
 pub mod capacity;
 pub mod claim;
 pub mod client;
+pub mod conditions;
 pub mod creation;
 pub mod driver;
 pub mod events;
+pub mod expansion;
+pub mod kinds;
 pub mod lease;
 pub mod provisioner;
 pub mod published;
 pub mod queue;
 pub mod reclaim;
 pub mod requests;
+pub mod resizer;
 pub mod secret_refs;
 pub mod topology;
+pub mod volumes;
 pub mod watches;
 mod watching;
 
 use crate::csi::sockets::Stop;
 use anyhow::{Result, bail};
+use capacities::Telling;
 use clap::ValueEnum;
 use driver::Driver;
+use futures_util::future::OptionFuture;
 use kube::Api;
 use lease::Election;
 use requests::Clients;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -63,6 +73,10 @@ pub struct Setup {
     pub identity: String,
     /// What a driver may take for one call.
     pub timeout: Duration,
+    /// With provisioning: how the scheduler is told what storage there is.
+    pub capacity: Option<Telling>,
+    /// How often a driver is asked which volumes are not well.
+    pub health: Duration,
 }
 
 /// What is done for a driver. Each has a lease of its own, because upstream has a sidecar for each.
@@ -72,6 +86,11 @@ pub enum Work {
     Attach,
     /// Claims get volumes, and released volumes are deleted, in place of external-provisioner.
     Provision,
+    /// Volumes grow as claims ask for it, in place of external-resizer.
+    Resize,
+    /// Claims are told what the driver says of their volumes' health, in place of
+    /// external-health-monitor.
+    Health,
 }
 
 impl Work {
@@ -80,6 +99,8 @@ impl Work {
         let name = match self {
             Self::Attach => format!("external-attacher-leader-{driver}"),
             Self::Provision => driver.to_owned(),
+            Self::Resize => format!("external-resizer-{driver}"),
+            Self::Health => format!("external-health-monitor-leader-{driver}"),
         };
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         name.chars().map(plain).collect::<String>().to_ascii_lowercase()
@@ -87,10 +108,22 @@ impl Work {
 
     /// Until it is dropped.
     async fn run(self, setup: Setup, driver: Driver) {
-        let Setup { clients: Clients { objects: client, .. }, watches, identity, timeout, .. } = setup;
+        let Setup { clients, watches, identity, timeout, capacity, health, .. } = setup;
+        let client = clients.objects;
         match self {
             Self::Attach => attacher::run(client, &watches, driver, timeout).await,
-            Self::Provision => provisioner::run(client, watches, driver, identity, timeout).await,
+            Self::Provision => {
+                let full = Arc::default();
+                let telling = capacity.map(|telling| {
+                    let (client, watches, driver) = (client.clone(), watches.clone(), driver.clone());
+                    capacities::run(client, watches, driver, telling, timeout, Arc::clone(&full))
+                });
+                let provisioning =
+                    provisioner::run(client, watches, driver, identity, timeout, Arc::clone(&full));
+                tokio::join!(provisioning, OptionFuture::from(telling));
+            }
+            Self::Resize => resizer::run(client, watches, driver, timeout).await,
+            Self::Health => conditions::run(client, watches, driver, timeout, health).await,
         }
     }
 }
@@ -167,5 +200,8 @@ mod tests {
     fn leases_are_those_of_upstream() {
         assert_eq!(Work::Attach.lease("disk.example.com"), "external-attacher-leader-disk-example-com");
         assert_eq!(Work::Provision.lease("disk.example.com"), "disk-example-com");
+        assert_eq!(Work::Resize.lease("disk.example.com"), "external-resizer-disk-example-com");
+        let health = "external-health-monitor-leader-disk-example-com";
+        assert_eq!(Work::Health.lease("disk.example.com"), health);
     }
 }

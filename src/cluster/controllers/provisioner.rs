@@ -12,14 +12,16 @@ mod making;
 #[cfg(test)]
 mod tests;
 
+use super::capacities::Full;
 use super::creation::Plan;
 use super::driver::Driver;
 use super::events::Events;
 use super::queue::{self, Outcome, Queue, Version};
+use super::volumes::{PersistentVolume, VolumeAttachment};
 use super::watches::{Change, Listener, Watches, version};
 use super::{claim, reclaim};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::{Client, ResourceExt as _};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +51,7 @@ struct Provisioner {
     queue: Arc<Queue<Key>>,
     /// What the driver was asked and may be doing, by the uid of the claim.
     begun: Mutex<HashMap<String, Arc<Plan>>>,
+    full: Arc<Full>,
 }
 
 /// What it is told of, for as long as this is kept.
@@ -61,9 +64,17 @@ type Told = (
 );
 
 /// Makes and deletes volumes until it is dropped. `identity` is this process.
-pub async fn run(client: Client, watches: Watches, driver: Driver, identity: String, timeout: Duration) {
+pub async fn run(
+    client: Client,
+    watches: Watches,
+    driver: Driver,
+    identity: String,
+    timeout: Duration,
+    full: Arc<Full>,
+) {
     let placed = driver.known().await.topology;
-    let provisioner = Arc::new(Provisioner::new(client, watches, driver, identity, timeout, placed));
+    let provisioner = Provisioner::new(client, watches, driver, identity, timeout, placed);
+    let provisioner = Arc::new(Provisioner { full, ..provisioner });
     let _told = provisioner.listen();
     provisioner.known().await;
     let queue = Arc::clone(&provisioner.queue);
@@ -80,8 +91,8 @@ impl Provisioner {
         placed: bool,
     ) -> Self {
         let events = Events::new(client.clone(), format!("{}_{identity}", driver.name));
-        let (queue, begun) = (Arc::default(), Mutex::default());
-        Self { client, driver, identity, timeout, events, watches, placed, queue, begun }
+        let (queue, begun, full) = (Arc::default(), Mutex::default(), Arc::default());
+        Self { client, driver, identity, timeout, events, watches, placed, queue, begun, full }
     }
 
     fn listen(self: &Arc<Self>) -> Told {

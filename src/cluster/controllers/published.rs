@@ -2,9 +2,9 @@
 
 use super::attachment::NODE_ID;
 use super::driver::{Driver, within};
+use super::volumes::{PersistentVolume, VolumeAttachment};
 use crate::wire::csi::ListVolumesRequest;
-use k8s_openapi::api::core::v1::PersistentVolume;
-use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt as _;
 use std::collections::HashSet;
 use std::time::Duration;

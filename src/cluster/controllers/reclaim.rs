@@ -16,8 +16,9 @@
 
 use super::creation::{DELETION_SECRET, FINALIZER, PROVISIONED_BY};
 use super::secret_refs::{self, Of, Pairs, Purpose};
-use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
-use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
+use super::volumes::{PersistentVolume, VolumeAttachment};
+use k8s_openapi::api::core::v1::SecretReference;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 
 /// One step.

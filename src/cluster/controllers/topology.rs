@@ -12,17 +12,19 @@
 //! **The `StatefulSet` rule**: of a claim `data-web-3` the name `web` is hashed and 3 is added, so
 //! that the replicas go round the segments, and the claims of one replica are together.
 
+use super::kinds::Node;
 use crate::wire::csi::{Topology, TopologyRequirement};
+use flexvol_protocol::ordered::filled;
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm, VolumeNodeAffinity,
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm, VolumeNodeAffinity,
 };
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt as _;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// One segment: keys and their values, sorted.
-type Segment = BTreeMap<String, String>;
+pub type Segment = BTreeMap<String, String>;
 
 /// The nodes of the cluster.
 #[derive(Clone, Debug, Default)]
@@ -116,12 +118,12 @@ impl Nodes {
 
     /// Each set of keys that the driver has registered on a node.
     fn key_sets(&self, driver: &str) -> BTreeSet<BTreeSet<String>> {
-        self.csi_nodes.iter().map(|node| keys(node, driver)).filter(|keys| !keys.is_empty()).collect()
+        filled(self.csi_nodes.iter().map(|node| keys(node, driver)).filter(|keys| !keys.is_empty()))
     }
 
     /// The segments with these sets of keys, of nodes on which the driver has registered them.
     fn segments(&self, driver: &str, key_sets: BTreeSet<BTreeSet<String>>) -> Vec<Segment> {
-        let registered: BTreeMap<String, BTreeSet<String>> =
+        let registered: HashMap<String, BTreeSet<String>> =
             self.csi_nodes.iter().map(|node| (node.name_any(), keys(node, driver))).collect();
         let of_nodes = |wanted: BTreeSet<String>| {
             let has = |node: &&Arc<Node>| {
@@ -135,15 +137,42 @@ impl Nodes {
     }
 }
 
+/// The segments of a driver's nodes: of one that names no keys it has none, and is empty.
+pub fn segments(driver: &str, nodes: &Nodes) -> BTreeSet<Segment> {
+    let labelled: HashMap<_, _> = nodes.nodes.iter().map(|node| (node.name_any(), node)).collect();
+    let of_node = |csi_node: &Arc<CSINode>| {
+        let keys = registered(csi_node, driver)?;
+        segment(labelled.get(&csi_node.name_any())?, &keys)
+    };
+    filled(nodes.csi_nodes.iter().filter_map(of_node))
+}
+
+/// The segments from which a volume can be reached, as [`affinity`] says it.
+pub fn places(affinity: Option<&VolumeNodeAffinity>) -> BTreeSet<Segment> {
+    let terms = affinity.and_then(|affinity| affinity.required.as_ref());
+    let terms = terms.map(|required| required.node_selector_terms.as_slice()).unwrap_or_default();
+    let of_term = |term: &NodeSelectorTerm| {
+        let labels = term.match_expressions.iter().flatten();
+        filled(labels.filter_map(|label| Some((label.key.clone(), label.values.as_ref()?.first()?.clone()))))
+    };
+    filled(terms.iter().map(of_term))
+}
+
+/// The keys that a driver has registered on a node, if it is there.
+pub fn registered(node: &CSINode, driver: &str) -> Option<BTreeSet<String>> {
+    let driver = node.spec.drivers.iter().find(|each| each.name == driver)?;
+    Some(filled(driver.topology_keys.iter().flatten().cloned()))
+}
+
 fn keys(node: &CSINode, driver: &str) -> BTreeSet<String> {
-    let mut drivers = node.spec.drivers.iter();
-    let found = drivers.find(|each| each.name == driver).and_then(|driver| driver.topology_keys.clone());
-    found.unwrap_or_default().into_iter().collect()
+    registered(node, driver).unwrap_or_default()
 }
 
 fn segment(node: &Node, keys: &BTreeSet<String>) -> Option<Segment> {
     let labels = node.labels();
-    keys.iter().map(|key| Some((key.clone(), labels.get(key)?.clone()))).collect()
+    let found: Option<Vec<_>> =
+        keys.iter().map(|key| Some((key.clone(), labels.get(key)?.clone()))).collect();
+    found.map(filled)
 }
 
 /// `allowedTopologies` has lists of values in lists of keys in a list of terms; what comes out has
@@ -191,7 +220,7 @@ pub fn affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
 }
 
 fn term(topology: &Topology) -> NodeSelectorTerm {
-    let sorted: BTreeMap<_, _> = topology.segments.iter().collect();
+    let sorted: BTreeMap<_, _> = filled(&topology.segments);
     let expressions = sorted.into_iter().map(|(key, value)| NodeSelectorRequirement {
         key: key.clone(),
         operator: "In".to_owned(),

@@ -8,9 +8,11 @@
 //! An object that this process writes is known as soon as it is written; the same event of the
 //! watch, which comes later, is ignored.
 
+use super::kinds::{Node, StorageCapacity};
 use super::queue::{UNSEEN, Version};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use super::volumes::{PersistentVolume, VolumeAttachment};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -107,7 +109,8 @@ pub struct Objects<K> {
 }
 
 impl<K: Watchable> Objects<K> {
-    fn new(strip: fn(&mut K)) -> Arc<Self> {
+    /// None yet. What is never read is removed from each that is told.
+    pub(crate) fn new(strip: fn(&mut K)) -> Arc<Self> {
         Arc::new(Self {
             state: RwLock::new(State { known: HashMap::new(), heard: 0 }),
             telling: Mutex::new(Telling { ready: false, listeners: Vec::new() }),
@@ -167,19 +170,23 @@ impl<K: Watchable> Objects<K> {
             // The watch tells of it.
             return;
         }
+        let mut object = Arc::clone(object);
+        if object.meta().managed_fields.is_some() {
+            self.strip(Arc::make_mut(&mut object));
+        }
         let telling = self.telling();
-        let key = key(&**object);
+        let key = key(&*object);
         let before = {
             let mut state = self.write();
             let before = state.known.get(&key).map(|known| Arc::clone(&known.object));
             let since = before.as_ref().map_or(state.heard, |before| version(&**before));
-            if version(&**object) <= since {
+            if version(&*object) <= since {
                 return;
             }
-            state.known.insert(key, Known { object: Arc::clone(object), written: true });
+            state.known.insert(key, Known { object: Arc::clone(&object), written: true });
             before
         };
-        telling.tell(&Change { before, now: Some(Arc::clone(object)) });
+        telling.tell(&Change { before, now: Some(object) });
     }
 
     /// Removes the fields that are never read.
@@ -306,6 +313,8 @@ pub struct Watches {
     pub attachments: Arc<Objects<VolumeAttachment>>,
     /// `StorageClasses`.
     pub classes: Arc<Objects<StorageClass>>,
+    /// `CSIStorageCapacities` of the namespace where ours are.
+    pub capacities: Arc<Objects<StorageCapacity>>,
     /// What drivers have registered on nodes.
     pub csi_nodes: Arc<Objects<CSINode>>,
     /// Nodes, of which the labels count.
@@ -319,10 +328,11 @@ impl Default for Watches {
             claims: Objects::new(strip),
             attachments: Objects::new(strip),
             classes: Objects::new(strip),
+            capacities: Objects::new(strip),
             csi_nodes: Objects::new(strip),
             nodes: Objects::new(|node| {
                 strip(node);
-                (node.spec, node.status) = (None, None);
+                (node.spec, node.status) = Default::default();
             }),
         }
     }
@@ -497,6 +507,22 @@ mod tests {
         // An answer that comes later than the watch has told.
         objects.written(&Arc::new(node("a", 5)));
         assert_eq!(heard.lock().unwrap()[2..], ["a1>a6", "a6>a7"]);
+    }
+
+    /// They are larger than the object, and the API server answers a write with them.
+    #[test]
+    fn who_manages_fields_is_not_kept() {
+        let objects = Objects::new(strip);
+        let managed = |version| {
+            let mut object = node("a", version);
+            object.metadata.managed_fields = Some(Vec::new());
+            object
+        };
+        objects.told(Told::All(vec![node("a", 1)], 1));
+        objects.written(&Arc::new(managed(2)));
+        assert!(objects.get("a").unwrap().metadata.managed_fields.is_none());
+        objects.told(Told::Is(Box::new(managed(3))));
+        assert!(objects.get("a").unwrap().metadata.managed_fields.is_none());
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::api;
 use super::watches::{Objects, Told, Watchable, number};
 use futures_util::TryStreamExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, Client, Error};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Error, Resource};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,15 @@ impl<K: Watchable> Objects<K> {
     pub fn begin(self: &Arc<Self>, client: &Client) {
         if self.may_begin() {
             tokio::spawn(keep(Api::all(client.clone()), Arc::clone(self)));
+        }
+    }
+}
+
+impl<K: Watchable + Resource<Scope = NamespaceResourceScope>> Objects<K> {
+    /// Watches those of a namespace from now on, unless they are watched already.
+    pub fn begin_in(self: &Arc<Self>, client: &Client, namespace: &str) {
+        if self.may_begin() {
+            tokio::spawn(keep(Api::namespaced(client.clone(), namespace), Arc::clone(self)));
         }
     }
 }
@@ -87,6 +97,7 @@ impl<K: Watchable> Kept<K> {
             self.objects.told(told);
             (self.version, self.failures) = (version, 0);
         }
+        self.failures = 0;
         Ok(())
     }
 
@@ -105,7 +116,7 @@ impl<K: Watchable> Kept<K> {
             }
         };
         self.objects.told(Told::All(objects, number(&version)));
-        (self.version, self.failures) = (Some(version.clone()), 0);
+        self.version = Some(version.clone());
         Ok(version)
     }
 }
@@ -284,6 +295,17 @@ mod tests {
             assert_eq!(asked, ["", watches[0], "", watches[1]]);
             assert_eq!(known, ["b8"]);
         }
+    }
+
+    /// Lists are large: a watch that is not allowed must not have them asked for all the time.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_never_begins_is_asked_for_ever_more_rarely() {
+        let rounds = 8;
+        let answers = (0..rounds).flat_map(|_| [list("5", "", &[]), Answer::Whole(403, failure(403))]);
+        let begun = tokio::time::Instant::now();
+        let (asked, _) = played(answers.collect()).await;
+        assert_eq!(asked.len(), 2 * rounds);
+        assert!(begun.elapsed() > 2 * LAST, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

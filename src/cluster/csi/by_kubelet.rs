@@ -11,35 +11,19 @@
 //! | `unmount DIR`, `unmountdevice DIR` | unmounts |
 //! | `expandfs JSON DEVICE DIR NEW OLD` | grows the file system to its device |
 
-use flexvol_kubelet::{Caller, by_kubelet};
+use crate::executed;
+use flexvol_kubelet::by_kubelet;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Access, Call, Reply, TargetPath, Verb};
-use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What `flexvold` is called as to be it.
 pub const NAME: &str = "flexvold-by-kubelet";
 
-/// Executes this very program.
-pub fn caller() -> Caller {
-    let mut caller = Caller::new("/proc/self/exe");
-    caller.terms.name = Some(NAME.into());
-    caller
-}
-
-/// Whether this process was started to be it.
-pub fn is_meant(program: Option<&OsString>) -> bool {
-    program.is_some_and(|program| program == OsStr::new(NAME))
-}
-
 /// What `main` does: one verb, one reply.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    let line = answer(arguments).to_line();
-    match std::io::stdout().write_all(line.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    executed::give(&answer(arguments))
 }
 
 fn answer(arguments: &[OsString]) -> Reply {

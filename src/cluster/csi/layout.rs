@@ -1,10 +1,13 @@
-//! FlexVolume's own directories, for drivers that attach.
+//! FlexVolume's own directories: for drivers that attach, and for targets of another driver's.
 //!
-//! Such a driver finds the device that `mountdevice` has mounted by the path that `mount` is called
-//! with, because with kubelet one follows from the other. CSI's paths say neither whose volume it
-//! is nor where it is staged, and drivers that are careful refuse them. So below our own state
-//! there is a tree as kubelet has it, in which the driver works, and what it mounts there for a pod
-//! is shown at CSI's target.
+//! A driver that attaches finds the device that `mountdevice` has mounted by the path that `mount`
+//! is called with, because with kubelet one follows from the other. CSI's paths say neither whose
+//! volume it is nor where it is staged, and drivers that are careful refuse them. So below our own
+//! state there is a tree as kubelet has it, in which the driver works, and what it mounts there for
+//! a pod is shown at CSI's target.
+//!
+//! The same where the target is a FlexVolume's, of a driver behind which this one serves as a CSI
+//! driver: that driver holds the target's lock until it is answered, and the directory is its own.
 //!
 //! ```text
 //! <state>/<CSI name>/kubelet/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<volume>
@@ -19,6 +22,7 @@ use super::target::{self, Standing};
 use anyhow::Context as _;
 use flexvol_kubelet::PodVolume;
 use flexvol_model::csi_journal::key;
+use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{Options, TargetPath};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -76,6 +80,11 @@ impl Inner {
             None => Ok(()),
         }
     }
+}
+
+/// Whether kubelet made this directory for a FlexVolume driver.
+pub(super) fn is_flex_volume(target: &TargetPath) -> bool {
+    VolumeDir::of(target).driver.is_some()
 }
 
 /// Makes a directory of our own tree, with those above it.

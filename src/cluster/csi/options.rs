@@ -59,7 +59,7 @@ impl Ground {
             pod: volume.pod.clone(),
             fs_group: volume.capability.group,
             secrets: secrets.clone(),
-            reserved: legacy.into_iter().collect(),
+            reserved: flexvol_protocol::ordered::filled(legacy),
             ..self.of_device(volume, *read_only)?
         })
     }

@@ -51,8 +51,8 @@ impl Served {
             self.check_staged(request)?;
         }
         self.write(request, Phase::Begun)?;
-        let mounted = if attaches {
-            self.mount_staged(request, options, &guard, budget)
+        let mounted = if attaches || layout::is_flex_volume(target) {
+            self.mount_inside(request, options, attaches, &guard, budget)
         } else {
             self.mount(target, options, &guard, budget)
         };
@@ -122,19 +122,17 @@ impl Served {
         target::make(target).map_err(|error| of_error(&error))?;
         match self.call_mount(target, options, guard, budget)? {
             Answer::Done(_) => Ok(()),
-            Answer::NotSupported => {
-                let text = "mount is not supported, and only a driver that attaches can leave it to kubelet";
-                Err(Status::unimplemented(text))
-            }
+            Answer::NotSupported => Err(no_mount()),
         }
     }
 
-    /// Mounts in our own tree, and shows that at the target. A driver without `mount` has what is
-    /// staged shown.
-    fn mount_staged(
+    /// Mounts in our own tree, and shows that at the target. Of a driver that attaches and has no
+    /// `mount`, what is staged is shown.
+    fn mount_inside(
         &self,
         request: &Publish,
         options: Options,
+        attaches: bool,
         guard: &Guard,
         budget: Budget,
     ) -> Result<(), Status> {
@@ -146,6 +144,9 @@ impl Served {
             Answer::Done(_) => inner.target,
             Answer::NotSupported => {
                 inner.remove()?;
+                if !attaches {
+                    return Err(no_mount());
+                }
                 self.global(&volume.id)?
             }
         };
@@ -266,6 +267,10 @@ impl Served {
             unmounted => unmounted,
         }
     }
+}
+
+fn no_mount() -> Status {
+    Status::unimplemented("mount is not supported, and only a driver that attaches can leave it to kubelet")
 }
 
 fn is_mounted(standing: Standing) -> bool {

@@ -146,7 +146,8 @@ fn name(asked: &Asked<'_>) -> Result<(String, bool), Status> {
 /// refuses those that only kubelet may set.
 fn own_options(context: HashMap<String, String>) -> Result<BTreeMap<String, String>, Status> {
     let is_reserved = |key: &str| RESERVED.iter().any(|prefix| key.starts_with(prefix));
-    let own: BTreeMap<_, _> = context.into_iter().filter(|(key, _)| !is_reserved(key)).collect();
+    let own: BTreeMap<_, _> =
+        flexvol_protocol::ordered::filled(context.into_iter().filter(|(key, _)| !is_reserved(key)));
     let forbidden = |key: &&String| {
         let domain = key.split('/').next().unwrap_or_default().to_ascii_lowercase();
         let of = |name: &str| domain == name || domain.ends_with(&format!(".{name}"));
@@ -268,7 +269,8 @@ fn secrets(secrets: HashMap<String, String>) -> Result<BTreeMap<String, Secret>,
             "a key among the secrets is none of a Secret's: letters, digits, '-', '_' and '.'",
         ));
     }
-    Ok(secrets.into_iter().map(|(key, value)| (key, Secret::new(value.into_bytes()))).collect())
+    let secrets = secrets.into_iter().map(|(key, value)| (key, Secret::new(value.into_bytes())));
+    Ok(flexvol_protocol::ordered::filled(secrets))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The page that Prometheus reads.
 
-use super::metrics::Metrics;
-use super::served::Served;
 use anyhow::{Context as _, Result};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -31,9 +29,9 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("listen at {address} for Prometheus"))
 }
 
-/// Answers `/metrics` for ever.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, drivers: Vec<Arc<Served>>) {
-    let (drivers, places) = (Arc::new(drivers), Arc::new(Semaphore::new(CONNECTIONS)));
+/// Answers `/metrics` for ever, with what is written then.
+pub async fn serve(listener: TcpListener, write: impl Fn() -> String + Send + Sync + 'static) {
+    let (write, places) = (Arc::new(write), Arc::new(Semaphore::new(CONNECTIONS)));
     loop {
         // Nothing closes it.
         let place = Arc::clone(&places).acquire_owned().await.ok();
@@ -42,9 +40,9 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, drivers: Vec<Ar
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (metrics, drivers) = (Arc::clone(&metrics), Arc::clone(&drivers));
+        let write = Arc::clone(&write);
         let service = service_fn(move |request| {
-            let answer = page(&request, &metrics, &drivers);
+            let answer = page(&request, &*write);
             async move { Ok::<_, Infallible>(answer) }
         });
         let connection = http1::Builder::new()
@@ -60,16 +58,13 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, drivers: Vec<Ar
     }
 }
 
-fn page(request: &Request<Incoming>, metrics: &Metrics, drivers: &[Arc<Served>]) -> Response<Full<Bytes>> {
+fn page(request: &Request<Incoming>, write: &dyn Fn() -> String) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
         let mut nothing = Response::new(Full::new(Bytes::from_static(b"look at /metrics\n")));
         *nothing.status_mut() = StatusCode::NOT_FOUND;
         return nothing;
     }
-    for driver in drivers {
-        metrics.observe(&driver.name, driver.locks.stuck(), driver.journal.len());
-    }
-    let mut found = Response::new(Full::new(Bytes::from(metrics.to_text())));
+    let mut found = Response::new(Full::new(Bytes::from(write())));
     found.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(TYPE));
     found
 }

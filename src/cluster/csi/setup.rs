@@ -10,6 +10,7 @@ use super::options::Ground;
 use super::program::Program;
 use super::served::{Known, Role, Served};
 use super::turns::Turns;
+use crate::executed;
 use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::Caller;
 use flexvol_linux::fs::files;
@@ -72,7 +73,7 @@ impl Setup {
         let calls = metrics.calls(&csi);
         Ok(Served {
             program: Program::new(Caller::new(executable), ground.habits.clone(), Arc::clone(&calls)),
-            by_kubelet: Program::new(by_kubelet::caller(), Habits::default(), calls),
+            by_kubelet: Program::new(executed::caller(by_kubelet::NAME), Habits::default(), calls),
             turns: Turns::default(),
             locks: Locks::open(state.join("running"))?,
             tree: state.join("kubelet"),

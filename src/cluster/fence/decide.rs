@@ -29,6 +29,10 @@
 //! | 28 | by anyone | delete | | refused |
 //! | 29 | | mount while draining | | refused |
 //! | 30 | by no one of that name | unmount | | fine |
+//! | 31 | by anyone | review | as 7 to 10, each alone | removed, epoch + 1; task |
+//! | 31 | by anyone who stays | review | it is deleted, and marked | task to detach by force |
+
+mod review;
 
 use super::evidence::{Evidence, Fence, NodeState, PodState, Sight, Usage};
 use super::record::{HOLDERS, Holder, Phase, Record};
@@ -68,6 +72,14 @@ pub struct Task {
     pub reason: Cause,
 }
 
+impl Task {
+    /// No other task has it: a holder may have one that asks and one that forces.
+    pub fn name(&self) -> String {
+        let force = if self.reason == Cause::Forced { "-forced" } else { "" };
+        format!("{}-{}{force}", self.holder.id, self.holder.epoch)
+    }
+}
+
 /// Why a node has to clean up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -77,10 +89,16 @@ pub enum Cause {
     NodeLost,
     /// The device was busy.
     StillAttached,
+    /// An administrator wants it to be unmounted now, whoever uses it.
+    Forced,
 }
 
-const CAUSES: [(Cause, &str); 3] =
-    [(Cause::PodGone, "PodGone"), (Cause::NodeLost, "NodeLost"), (Cause::StillAttached, "StillAttached")];
+const CAUSES: [(Cause, &str); 4] = [
+    (Cause::PodGone, "PodGone"),
+    (Cause::NodeLost, "NodeLost"),
+    (Cause::StillAttached, "StillAttached"),
+    (Cause::Forced, "Forced"),
+];
 
 impl Cause {
     /// By its name in tasks.
@@ -189,6 +207,7 @@ pub fn decide(handle: &str, record: Option<&Record>, request: &Request, evidence
         Request::EndUnmount { id, left } => end_unmount(record, id, *left),
         Request::CleanUp { id, epoch, left } => clean_up(record, id, *epoch, *left, evidence),
         Request::Return { id, epoch, agent } => came_back(record, id, *epoch, agent),
+        Request::Review => review::review(record, evidence),
         Request::Delete => delete(record),
     }
 }

@@ -75,6 +75,18 @@ pub struct Sight {
     pub fence: Fence,
 }
 
+/// Whether someone has deleted a record that still has holders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// No.
+    #[default]
+    No,
+    /// It goes when its last holder does, and nobody holds the storage anew before.
+    Deleted,
+    /// The same, and its holders are to be detached by force.
+    Forced,
+}
+
 /// What an administrator allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -100,11 +112,20 @@ pub struct Evidence {
     pub sights: BTreeMap<String, Sight>,
     /// What an administrator allows.
     pub rules: Rules,
-    /// Whether nothing new may be mounted: the driver or its storage is being removed.
+    /// Whether nothing new may be mounted: the record is being deleted.
     pub draining: bool,
+    /// Whether who holds it is to be detached by force.
+    pub forced: bool,
 }
 
 impl Evidence {
+    /// With what the record itself says of its end.
+    #[must_use]
+    pub fn with(self, ending: Ending) -> Self {
+        let (draining, forced) = (ending != Ending::No, ending == Ending::Forced);
+        Self { draining: self.draining || draining, forced: self.forced || forced, ..self }
+    }
+
     /// What is known about a holder: by default nothing.
     pub fn of(&self, holder: &Holder) -> Sight {
         self.sights.get(&holder.id).copied().unwrap_or_default()

@@ -16,7 +16,7 @@
 //! * [`record`] is what is written: the holders, how they share, and an *epoch*.
 //! * [`request`] is what is asked: a pod mounts, a volume was attached, an unmount begins or ends.
 //! * [`evidence`] is what is known about nodes and pods just now.
-//! * [`decide`](mod@decide) has every rule, as a table of 30 rows; nothing else decides anything.
+//! * [`decide`](mod@decide) has every rule, as a table of 31 rows; nothing else decides anything.
 //! * [`settle`](mod@settle) has it written, and [`store`] is where.
 //!
 //! Three things hold, whatever crashes, and `model.rs` looks for a way around them:
@@ -31,6 +31,7 @@
 
 pub mod decide;
 pub mod evidence;
+pub mod progress;
 pub mod record;
 pub mod request;
 pub mod sharing;
@@ -38,6 +39,8 @@ pub mod sharing;
 pub mod settle;
 pub mod store;
 
+#[cfg(test)]
+pub(crate) mod contract;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

@@ -65,7 +65,19 @@ const READER: Plan = Plan { node: 1, read_only: true, sharing: Sharing::SharedRe
 
 /// A writer on each of two nodes.
 fn two(broken: Broken, fence: Fence) -> Setting {
-    Setting { pods: vec![WRITER, Plan { node: 1, ..WRITER }], nodes: 2, boots: 1, fence, broken }
+    Setting {
+        pods: vec![WRITER, Plan { node: 1, ..WRITER }],
+        nodes: 2,
+        boots: 1,
+        reviewed: false,
+        fence,
+        broken,
+    }
+}
+
+/// The same, beside a controller.
+fn reviewed(broken: Broken, fence: Fence) -> Setting {
+    Setting { reviewed: true, ..two(broken, fence) }
 }
 
 /// For `--nocapture`.
@@ -81,12 +93,24 @@ fn full() -> bool {
 #[test]
 fn t58_no_state_of_two_nodes_breaks_an_invariant() {
     let most = if full() { 1_500_000 } else { 40_000 };
-    for fence in [Fence::Fenced, Fence::Unsupported] {
-        let explored = explore(&two(Broken::Nothing, fence), most, &ALL);
-        show(&format!("{fence:?}: {} states", explored.states));
+    let fences = [Fence::Fenced, Fence::Unsupported];
+    for (by, fence) in [two, reviewed].into_iter().flat_map(|by| fences.map(|fence| (by, fence))) {
+        let setting = by(Broken::Nothing, fence);
+        let explored = explore(&setting, most, &ALL);
+        show(&format!("{fence:?}, reviewed: {}: {} states", setting.reviewed, explored.states));
         assert_eq!(explored.wrong, None);
         assert_eq!(explored.had, [true, true]);
     }
+}
+
+/// All states of a node beside a controller: no other pod is needed to see that one which still
+/// writes has lost the storage.
+#[test]
+fn t58_no_state_of_a_node_beside_a_controller_breaks_an_invariant() {
+    let setting = Setting { pods: vec![WRITER], nodes: 1, ..reviewed(Broken::Nothing, Fence::Unsupported) };
+    let explored = explore(&setting, usize::MAX, &ALL);
+    show(&format!("one node beside a controller: {} states, all of them", explored.states));
+    assert_eq!((explored.wrong, &explored.had[..]), (None, &[true][..]));
 }
 
 /// Every rule is needed: each, broken alone, leads to a state that no one may see.
@@ -97,6 +121,8 @@ fn t58_each_broken_rule_is_found() {
     let mut neighbours = two(Broken::UsageIgnored, Fence::Fenced);
     neighbours.pods[1].node = 0;
     let fenced = |broken| two(broken, Fence::Fenced);
+    // One node is enough to see that what it has attached was taken.
+    let alone = |broken| Setting { pods: vec![WRITER], nodes: 1, ..reviewed(broken, Fence::Unsupported) };
     for (setting, expected) in [
         (fenced(Broken::PodMissingIsEvidence), WRITERS),
         (fenced(Broken::SilentIsOff), DETACHED),
@@ -110,6 +136,10 @@ fn t58_each_broken_rule_is_found() {
         (two(Broken::TaintWithoutPowerOff, Fence::Unsupported), DETACHED),
         (reader, WRITERS),
         (neighbours, DETACHED),
+        (alone(Broken::ServesUnreported), DETACHED),
+        (alone(Broken::ServesTainted), DETACHED),
+        (alone(Broken::BlindWrite), DETACHED),
+        (alone(Broken::SilentIsOff), DETACHED),
     ] {
         let explored = explore(&setting, usize::MAX, &[expected]);
         let (wrong, way) = explored.wrong.unwrap_or_else(|| panic!("{:?} is not found", setting.broken));
@@ -139,14 +169,15 @@ fn crowd(dice: &mut Dice, broken: Broken) -> Setting {
     });
     let pods = pods.collect();
     let fence = [Fence::Fenced, Fence::Unsupported, Fence::Failed][dice.roll(3)];
-    Setting { pods, nodes: 3, boots: 3, fence, broken }
+    Setting { pods, nodes: 3, boots: 3, reviewed: dice.roll(2) == 0, fence, broken }
 }
 
 /// Most of what happens is work: in a world of disasters alone nothing is ever mounted.
 fn mostly_work(events: Vec<Event>) -> Vec<Event> {
     let weight = |event: &Event| match event {
         Event::Mount(_) | Event::Attach(_) | Event::Answered(_) | Event::Confirm(_) | Event::Serve(_) => 12,
-        Event::Release(_) | Event::Detach(_) | Event::Healed(_) | Event::PowerOn(_) => 8,
+        Event::Release(_) | Event::Detach(_) | Event::Healed(_) | Event::PowerOn(_) | Event::Report(_) => 8,
+        Event::Untaint(_) | Event::Review | Event::Reviewed => 6,
         Event::LateArrives | Event::Work(_) | Event::ReplyLost(_) | Event::RequestLate(_) => 4,
         _ => 1,
     };

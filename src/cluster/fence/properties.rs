@@ -37,7 +37,7 @@ fn records() -> impl Strategy<Value = Record> {
 
 fn requests() -> impl Strategy<Value = Request> {
     let lefts = [Left::Nothing, Left::Attached, Left::Mounted];
-    (0..7, holders(), select(&SHARINGS[..]), select(lefts.to_vec())).prop_map(|(kind, me, sharing, left)| {
+    (0..8, holders(), select(&SHARINGS[..]), select(lefts.to_vec())).prop_map(|(kind, me, sharing, left)| {
         let (id, epoch) = (me.id.clone(), me.epoch);
         match kind {
             0 | 1 => Request::Mount { me: Box::new(me), sharing },
@@ -45,6 +45,7 @@ fn requests() -> impl Strategy<Value = Request> {
             3 => Request::BeginUnmount { id },
             4 => Request::EndUnmount { id, left },
             5 => Request::CleanUp { id, epoch, left },
+            6 => Request::Review,
             _ => Request::Return { id, epoch, agent: "agent-2".to_owned() },
         }
     })
@@ -79,7 +80,7 @@ fn scenes() -> impl Strategy<Value = (Record, Request, Evidence)> {
     (records(), requests(), seen, rules, any::<bool>()).prop_map(
         |(record, request, seen, rules, draining)| {
             let sights = record.holders.iter().map(|holder| holder.id.clone()).zip(seen).collect();
-            (record, request, Evidence { sights, rules, draining })
+            (record, request, Evidence { sights, rules, draining, forced: draining })
         },
     )
 }
@@ -102,7 +103,7 @@ fn asking(request: &Request) -> Option<&str> {
         | Request::EndUnmount { id, .. }
         | Request::CleanUp { id, .. }
         | Request::Return { id, .. } => Some(id),
-        Request::Delete => None,
+        Request::Review | Request::Delete => None,
     }
 }
 

@@ -63,6 +63,8 @@ pub enum Request {
         /// What the agent calls itself from now on: no earlier record has it.
         agent: String,
     },
+    /// No one waits: what is known about the holders' nodes has changed, or may have.
+    Review,
     /// Someone wants the record removed.
     Delete,
 }

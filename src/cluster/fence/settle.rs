@@ -4,6 +4,7 @@ use super::decide::{Decision, Reply, Write, decide};
 use super::evidence::{Evidence, Fence};
 use super::record::{Holder, Record};
 use super::request::Request;
+use super::sharing::Sharing;
 use super::store::{Read, RecordStore, StoreError};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -50,7 +51,11 @@ pub fn settle(
         if turn > 0 {
             witness.pause(pause_before(turn, deadline));
         }
-        match attempt(store, handle, request, witness, &mut fences) {
+        let read = match request {
+            Request::Mount { sharing: Sharing::Exclusive, .. } if turn == 0 => store.unread(),
+            _ => None,
+        };
+        match attempt(store, handle, request, (read, witness), (&mut fences, deadline)) {
             Err(error @ StoreError::Failed(_)) => return Err(error),
             Err(error) => last = error,
             Ok(decision) => return Ok(decision),
@@ -80,13 +85,13 @@ fn attempt(
     store: &dyn RecordStore,
     handle: &str,
     request: &Request,
-    witness: &dyn Witness,
-    fences: &mut BTreeMap<String, Fence>,
+    (read, witness): (Option<Read>, &dyn Witness),
+    (fences, deadline): (&mut BTreeMap<String, Fence>, Instant),
 ) -> Result<Decision, StoreError> {
-    let read = store.read(handle)?;
+    let read = read.map_or_else(|| store.read(handle, deadline), Ok)?;
     let decision = consider(&read, handle, request, witness, fences);
     for task in &decision.tasks {
-        store.note(task)?;
+        store.note(task, deadline)?;
     }
     let next = match &decision.write {
         Write::Nothing => return Ok(decision),
@@ -94,7 +99,7 @@ fn attempt(
         Write::Delete if read.record.is_none() => return Ok(decision),
         Write::Delete => None,
     };
-    store.write(handle, &read, next).map(|()| decision)
+    store.write(handle, &read, next, deadline).map(|()| decision)
 }
 
 /// Decides, and fences the nodes that have to be; what is known is looked at after the record was
@@ -106,7 +111,8 @@ fn consider(
     witness: &dyn Witness,
     fences: &mut BTreeMap<String, Fence>,
 ) -> Decision {
-    let mut evidence = read.record.as_ref().map(|record| witness.look(record)).unwrap_or_default();
+    let seen = read.record.as_ref().map(|record| witness.look(record)).unwrap_or_default();
+    let mut evidence = seen.with(read.ending);
     loop {
         for (id, fence) in &*fences {
             evidence.sights.entry(id.clone()).or_default().fence = *fence;

@@ -1,151 +1,27 @@
 //! Stores and [`settle`](super::settle()): several agents at once, lost answers, and files that
 //! someone has spoilt.
 
-use super::decide::{Cause, Reason, Reply, Task};
-use super::evidence::{Evidence, Fence, NodeState, PodState, Sight};
-use super::record::{Holder, Record};
-use super::request::{Left, Request};
-use super::rows::{HANDLE, holder};
-use super::settle::{Witness, settle};
+use super::contract::{Always, HANDLE, ask, goes, holder, is_a_store, mount, release, soon};
+use super::decide::{Reason, Reply};
+use super::evidence::{Fence, NodeState, PodState, Sight};
+use super::request::Request;
 use super::sharing::Sharing;
 use super::store::file::FileStore;
 use super::store::memory::{Fault, MemoryStore};
-use super::store::{Read, RecordStore, StoreError};
+use super::store::{RecordStore as _, StoreError};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
-
-/// Knows the same of everyone, and keeps what it was asked in order.
-#[derive(Default)]
-struct Always {
-    sight: Sight,
-    fence: Fence,
-    asked: Mutex<Vec<String>>,
-}
-
-impl Witness for Always {
-    fn look(&self, record: &Record) -> Evidence {
-        let sights = record.holders.iter().map(|holder| (holder.id.clone(), self.sight));
-        Evidence { sights: sights.collect(), ..Evidence::default() }
-    }
-
-    fn fence(&self, holder: &Holder) -> Fence {
-        self.asked.lock().unwrap().push(holder.node.name.clone());
-        self.fence
-    }
-}
-
-fn ask(store: &dyn RecordStore, request: &Request, witness: &Always) -> Result<Reply, StoreError> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    settle(store, HANDLE, request, witness, deadline).map(|decision| decision.reply)
-}
-
-fn mount_as(store: &dyn RecordStore, me: Holder, sharing: Sharing) -> Result<Reply, StoreError> {
-    ask(store, &Request::Mount { me: Box::new(me), sharing }, &Always::default())
-}
-
-fn mount(store: &dyn RecordStore, node: &str, pod: &str) -> Result<Reply, StoreError> {
-    mount_as(store, holder(node, pod), Sharing::Exclusive)
-}
-
-fn release(store: &dyn RecordStore, me: &Holder) -> Result<Reply, StoreError> {
-    let request = Request::EndUnmount { id: me.id.clone(), left: Left::Nothing };
-    ask(store, &request, &Always::default())
-}
-
-fn goes(reply: &Result<Reply, StoreError>) -> bool {
-    matches!(reply, Ok(Reply::Go { .. }))
-}
-
-/// What every store has to do.
-fn is_a_store(store: &(dyn RecordStore + Sync)) {
-    t1_one_of_fifty(store);
-    // Test 3: the loser is told who has it.
-    let Ok(Reply::Refused(refusal)) = mount(store, "late", "late") else { panic!("not refused") };
-    let winner = *refusal.holder.unwrap();
-    assert_eq!((refusal.reason, store.list().unwrap().len()), (Reason::NodeUnknown, 1));
-    assert_eq!(release(store, &winner), Ok(Reply::Done));
-    assert_eq!(store.list().unwrap(), []);
-    t8_readers_join_at_once(store);
-    t23_a_removal_and_a_taking_over_do_not_both_happen(store);
-    tasks_are_kept_until_they_are_done(store);
-}
-
-/// Test 1.
-fn t1_one_of_fifty(store: &(dyn RecordStore + Sync)) {
-    let granted: usize = std::thread::scope(|scope| {
-        let one =
-            |pod: usize| move || usize::from(goes(&mount(store, &format!("n{}", pod % 5), &pod.to_string())));
-        let all: Vec<_> = (0..50).map(|pod| scope.spawn(one(pod))).collect();
-        all.into_iter().map(|one| one.join().unwrap()).sum()
-    });
-    assert_eq!((granted, store.read(HANDLE).unwrap().record.unwrap().holders.len()), (1, 1));
-}
-
-/// Test 8, with as many as have a chance in the tries that one has.
-fn t8_readers_join_at_once(store: &(dyn RecordStore + Sync)) {
-    let reader = |pod: usize| Holder { read_only: true, ..holder("a", &pod.to_string()) };
-    std::thread::scope(|scope| {
-        for pod in 0..100 {
-            scope.spawn(move || {
-                let join = || mount_as(store, reader(pod), Sharing::SharedReadOnly);
-                // Who has lost all tries is asked by kubelet again.
-                assert!((0..50).any(|_| goes(&join())), "{pod}");
-            });
-        }
-    });
-    assert_eq!(store.read(HANDLE).unwrap().record.unwrap().holders.len(), 100);
-    // Test 24: a hundred at once release it, in spite of each other.
-    std::thread::scope(|scope| {
-        for pod in 0..100 {
-            scope.spawn(move || {
-                assert!((0..50).any(|_| release(store, &reader(pod)) == Ok(Reply::Done)), "{pod}");
-            });
-        }
-    });
-    assert_eq!(store.read(HANDLE).unwrap().record, None);
-}
-
-/// Test 23.
-fn t23_a_removal_and_a_taking_over_do_not_both_happen(store: &dyn RecordStore) {
-    assert!(goes(&mount(store, "a", "1")));
-    let before = store.read(HANDLE).unwrap();
-    let mut joined = before.record.clone().unwrap();
-    joined.holders.push(holder("b", "2"));
-    store.write(HANDLE, &before, Some(&joined)).unwrap();
-    assert_eq!(store.write(HANDLE, &before, None), Err(StoreError::Conflict));
-    let now = store.read(HANDLE).unwrap();
-    store.write(HANDLE, &now, None).unwrap();
-    // The same again is another state: what was decided on the first one is not written.
-    assert!(goes(&mount(store, "a", "1")));
-    assert_eq!(store.write(HANDLE, &before, None), Err(StoreError::Conflict));
-    assert_eq!(store.write(HANDLE, &Read::default(), Some(&joined)), Err(StoreError::Conflict));
-    assert_eq!(release(store, &holder("a", "1")), Ok(Reply::Done));
-}
-
-fn tasks_are_kept_until_they_are_done(store: &dyn RecordStore) {
-    let task = |node: &str| Task { holder: holder(node, "1"), reason: Cause::NodeLost };
-    for _ in 0..2 {
-        store.note(&task("a")).unwrap();
-    }
-    store.note(&task("b")).unwrap();
-    assert_eq!(store.tasks(&holder("a", "1").node).unwrap(), [task("a")]);
-    store.finish(&task("a")).unwrap();
-    store.finish(&task("a")).unwrap();
-    assert_eq!(store.tasks(&holder("a", "1").node).unwrap(), []);
-    assert_eq!(store.tasks(&holder("b", "1").node).unwrap(), [task("b")]);
-}
+use std::time::Instant;
 
 #[test]
 fn t1_t3_t8_t23_t24_in_memory() {
-    is_a_store(&MemoryStore::default());
+    is_a_store(&MemoryStore::default(), 100);
 }
 
 #[test]
 fn t1_t3_t8_t23_t24_in_files() {
     let directory = tempfile::tempdir().unwrap();
-    is_a_store(&FileStore::open(&directory.path().join("locks")).unwrap());
+    is_a_store(&FileStore::open(&directory.path().join("locks")).unwrap(), 100);
 }
 
 /// Two processes, and two nodes, have stores of their own in the same directory.
@@ -193,7 +69,7 @@ fn t14_the_storage_is_told_before_the_lock_is_taken() {
     let fencing = Always { sight, fence: Fence::Fenced, ..Always::default() };
     assert_eq!(ask(&store, &request, &fencing), Ok(Reply::Go { epoch: 1 }));
     assert_eq!(*fencing.asked.lock().unwrap(), ["a"]);
-    assert_eq!(store.tasks(&holder("a", "1").node).unwrap().len(), 1);
+    assert_eq!(store.tasks(&holder("a", "1").node, soon()).unwrap().len(), 1);
     // A witness that has never heard of fencing is not asked for ever.
     let ignorant = Always { sight, ..Always::default() };
     let request = Request::Mount { me: Box::new(holder("c", "3")), sharing: Sharing::Exclusive };

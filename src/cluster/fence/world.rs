@@ -6,6 +6,7 @@
 //! come back; their agents are killed; pods are deleted, by force, too. What a kernel has attached
 //! outlives its agent, and not its power.
 
+mod ends;
 mod invariants;
 mod nodes;
 mod writes;
@@ -46,6 +47,10 @@ pub(super) enum Broken {
     TaintWithoutPowerOff,
     /// What the local mount table says is not looked at.
     UsageIgnored,
+    /// An agent serves before its Node object shows the boot that it runs in.
+    ServesUnreported,
+    /// An agent serves although its Node object still has the taint of an earlier boot.
+    ServesTainted,
 }
 
 /// A pod as it is made.
@@ -62,6 +67,8 @@ pub(super) struct Setting {
     pub(super) pods: Vec<Plan>,
     pub(super) nodes: usize,
     pub(super) boots: u8,
+    /// Whether a controller looks at the holders.
+    pub(super) reviewed: bool,
     pub(super) fence: Fence,
     pub(super) broken: Broken,
 }
@@ -135,6 +142,8 @@ struct Node {
     /// It has looked at its journal.
     serves: bool,
     boot: u8,
+    /// Which boot its Node object shows.
+    shown: u8,
 }
 
 /// Everything there is.
@@ -143,6 +152,8 @@ pub(super) struct World {
     kept: Option<Kept>,
     /// A write that no one waits for any more.
     late: Option<(Option<Kept>, bool)>,
+    /// What the controller is about to write, and whether no one has written since it has read.
+    review: Option<(Option<Kept>, bool)>,
     pods: Vec<Pod>,
     nodes: Vec<Node>,
     highest: u8,
@@ -171,7 +182,12 @@ pub(super) enum Event {
     PowerOff(usize),
     PowerOn(usize),
     Taint(usize),
+    Untaint(usize),
+    Report(usize),
     RemoveNode(usize),
+    Review,
+    Reviewed,
+    ReviewLost,
 }
 
 const OF_PODS: [fn(usize) -> Event; 11] = [
@@ -187,7 +203,7 @@ const OF_PODS: [fn(usize) -> Event; 11] = [
     Event::RequestLate,
     Event::Delete,
 ];
-const OF_NODES: [fn(usize) -> Event; 8] = [
+const OF_NODES: [fn(usize) -> Event; 10] = [
     Event::Serve,
     Event::AgentKilled,
     Event::CutOff,
@@ -195,6 +211,8 @@ const OF_NODES: [fn(usize) -> Event; 8] = [
     Event::PowerOff,
     Event::PowerOn,
     Event::Taint,
+    Event::Untaint,
+    Event::Report,
     Event::RemoveNode,
 ];
 
@@ -206,6 +224,7 @@ impl Setting {
         World {
             kept: None,
             late: None,
+            review: None,
             pods: vec![pod; self.pods.len()],
             nodes: vec![Node { serves: true, ..Node::default() }; self.nodes],
             highest: 0,
@@ -217,7 +236,9 @@ impl Setting {
         let pods = (0..self.pods.len())
             .flat_map(|pod| OF_PODS.iter().map(move |event| event(pod)).chain([Event::ForceDelete(pod)]));
         let nodes = (0..self.nodes).flat_map(|node| OF_NODES.iter().map(move |event| event(node)));
-        pods.chain(nodes).chain([Event::LateArrives]).collect()
+        let review = [Event::Review, Event::Reviewed, Event::ReviewLost];
+        let review = review.into_iter().filter(|_| self.reviewed);
+        pods.chain(nodes).chain([Event::LateArrives]).chain(review).collect()
     }
 
     fn holder(&self, held: Held) -> Holder {
@@ -273,6 +294,9 @@ impl Setting {
             | Event::RequestLate(pod) => next.deliver(self, pod, event),
             Event::LateArrives => next.late_arrives(self),
             Event::Delete(_) | Event::ForceDelete(_) => next.delete(event),
+            Event::Review => next.review(self),
+            Event::Reviewed => next.reviewed(self),
+            Event::ReviewLost => next.review.take().map(drop),
             _ => next.happens_to_node(self, event),
         };
         (happened.is_some() && next != *world).then_some(next)
@@ -302,11 +326,12 @@ impl World {
 
     fn sight(&self, setting: &Setting, pod: usize, here: bool, boot: u8) -> Sight {
         let (node, it) = (self.node(setting, pod), &self.pods[pod]);
+        let ready = !node.off && !node.cut;
         let mut state = match node {
             Node { removed: true, .. } => NodeState::Gone(Duration::from_secs(400)),
-            Node { tainted: true, .. } => NodeState::OutOfService,
-            Node { off: true, .. } | Node { cut: true, .. } => NodeState::Suspect,
-            Node { boot: now, .. } if *now != boot => NodeState::Rebooted,
+            Node { tainted: true, .. } if !ready => NodeState::OutOfService,
+            Node { shown, .. } if *shown != boot => NodeState::Rebooted,
+            _ if !ready => NodeState::Suspect,
             _ => NodeState::Alive,
         };
         let missing = setting.broken == Broken::PodMissingIsEvidence && it.api == PodState::Gone;
@@ -328,8 +353,13 @@ impl World {
 
     /// Decides for a pod's agent, and fences what has to be.
     fn decide(&mut self, setting: &Setting, pod: usize, request: &Request) -> (Option<Pending>, Reply) {
+        self.decide_from(setting, setting.pods[pod].node, request)
+    }
+
+    /// Decides on a node, or on none.
+    fn decide_from(&mut self, setting: &Setting, from: usize, request: &Request) -> (Option<Pending>, Reply) {
         let record = self.kept.as_ref().map(|kept| setting.record(kept));
-        let mut evidence = self.evidence(setting, setting.pods[pod].node);
+        let mut evidence = self.evidence(setting, from);
         let mut decision = decide(HANDLE, record.as_ref(), request, &evidence);
         if let Reply::FenceFirst(ids) = &decision.reply {
             for id in ids {
@@ -428,65 +458,6 @@ impl World {
         let id = setting.me(self, pod).id;
         let request = Request::Attached { id, epoch: it.epoch.into(), device: String::new() };
         let (pending, reply) = self.decide(setting, pod, &request);
-        self.carry_on(pod, pending, &reply);
-        Some(())
-    }
-
-    /// Kubelet unmounts the volume of a pod that ends; no store is needed for it.
-    fn detach(&mut self, setting: &Setting, pod: usize) -> Option<()> {
-        let node = self.node(setting, pod);
-        let it = &self.pods[pod];
-        let ends = it.api != PodState::Present && !node.off && matches!(it.op, Op::Idle | Op::Go);
-        (ends && it.runs).then(|| {
-            self.pods[pod].runs = false;
-            self.pods[pod].op = Op::Detached;
-            self.pods[pod].attached &= self.releases_first(setting);
-        })
-    }
-
-    fn releases_first(&self, setting: &Setting) -> bool {
-        setting.broken == Broken::ReleaseFirst && self.kept.is_some()
-    }
-
-    fn release(&mut self, setting: &Setting, pod: usize) -> Option<()> {
-        self.reaches(setting, pod)?;
-        let it = &self.pods[pod];
-        // After a kill the journal says that it was unmounted.
-        let unmounted = it.op == Op::Detached || it.op == Op::Idle && !it.runs && self.held(pod).is_some();
-        if !unmounted {
-            return None;
-        }
-        let left = if it.attached && !self.releases_first(setting) { Left::Attached } else { Left::Nothing };
-        let request = Request::EndUnmount { id: setting.me(self, pod).id, left };
-        let (pending, reply) = self.decide(setting, pod, &request);
-        if pending.is_none() {
-            self.released(pod);
-        }
-        self.carry_on(pod, pending, &reply);
-        Some(())
-    }
-
-    fn released(&mut self, pod: usize) {
-        let it = &mut self.pods[pod];
-        (it.op, it.api, it.attached) = (Op::Idle, PodState::Gone, false);
-    }
-
-    /// The agent does what another node has asked for.
-    fn work(&mut self, setting: &Setting, pod: usize) -> Option<()> {
-        self.reaches(setting, pod)?;
-        let epoch = self.pods[pod].task.filter(|_| self.pods[pod].op == Op::Idle)?;
-        let left = if self.pods[pod].attached { Left::Attached } else { Left::Nothing };
-        let request = Request::CleanUp { id: setting.me(self, pod).id, epoch: epoch.into(), left };
-        // The API server is asked, not the node itself.
-        let mut elsewhere = self.clone();
-        elsewhere.pods[pod].runs = self.pods[pod].api != PodState::Gone;
-        let (pending, reply) = elsewhere.decide(setting, pod, &request);
-        if matches!(reply, Reply::Obsolete | Reply::Done) {
-            self.pods[pod].task = None;
-        }
-        if reply == Reply::Undo {
-            self.pods[pod].runs = false;
-        }
         self.carry_on(pod, pending, &reply);
         Some(())
     }

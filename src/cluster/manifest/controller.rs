@@ -196,7 +196,6 @@ fn unprivileged(name: &str, image: &str) -> Value {
     })
 }
 
-const READ: [&str; 3] = ["get", "list", "watch"];
 const WATCH: [&str; 2] = ["list", "watch"];
 const LEASE: [&str; 3] = ["get", "create", "update"];
 
@@ -204,39 +203,65 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-/// What each may do in the whole cluster: of ours what it does, of sidecars what their own
-/// documents say they need.
+/// What each may do in the whole cluster: what it does for a driver of FlexVolume, and no more
+/// (`rights` in tests/controllers takes each away). A Secret that a StorageClass or a
+/// PersistentVolume names is another rule, which the admin adds.
 fn rules(workers: &Workers<'_>) -> Vec<Value> {
     let mut rules = Vec::new();
     rules.extend(workers.attacher.into_iter().flat_map(attaches));
-    if workers.provisioner.is_some() {
-        rules.extend([
-            rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
-            rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
-            rule("", &["nodes"], &READ),
-            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
-            rule("storage.k8s.io", &["csinodes", "storageclasses", "volumeattachments"], &READ),
-        ]);
-    }
-    if workers.resizer.is_some() {
-        rules.extend([
-            rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
-            rule("", &["persistentvolumeclaims", "pods"], &READ),
-            rule("", &["persistentvolumeclaims/status"], &["patch"]),
-            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
-            rule("storage.k8s.io", &["volumeattributesclasses"], &READ),
-        ]);
+    rules.extend(workers.provisioner.into_iter().flat_map(|worker| provisions(worker, workers)));
+    rules.extend(workers.resizer.into_iter().flat_map(grows));
+    rules
+}
+
+/// Nodes grow volumes of FlexVolume drivers, also in use: ours reads no pods.
+fn grows(worker: &Worker) -> Vec<Value> {
+    let verbs: &[&str] = match worker {
+        Worker::BuiltIn => &["get", "list", "watch", "patch"],
+        Worker::Upstream(_) => &["list", "watch", "patch"],
+    };
+    let mut rules = vec![
+        rule("", &["persistentvolumes"], verbs),
+        rule("", &["persistentvolumeclaims"], &WATCH),
+        rule("", &["persistentvolumeclaims/status"], &["patch"]),
+        rule("", &["events"], &["create", "patch"]),
+    ];
+    if *worker != Worker::BuiltIn {
+        rules.push(rule("", &["pods"], &WATCH));
     }
     rules
 }
 
-/// A Secret that a PersistentVolume names is another rule, which the admin adds.
+/// Ours reads what others have changed meanwhile.
 fn attaches(worker: &Worker) -> [Value; 4] {
-    let nodes: &[&str] = if *worker == Worker::BuiltIn { &WATCH } else { &READ };
+    let verbs: &[&str] = match worker {
+        Worker::BuiltIn => &["get", "list", "watch", "patch"],
+        Worker::Upstream(_) => &["list", "watch", "patch"],
+    };
     [
-        rule("storage.k8s.io", &["csinodes"], nodes),
-        rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
-        rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch", "patch"]),
+        rule("storage.k8s.io", &["csinodes"], &WATCH),
+        rule("", &["persistentvolumes"], verbs),
+        rule("storage.k8s.io", &["volumeattachments"], verbs),
         rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
     ]
+}
+
+/// Drivers of FlexVolume have no topology: no nodes are read, and no other node is selected for a
+/// claim.
+fn provisions(worker: &Worker, workers: &Workers<'_>) -> Vec<Value> {
+    let volumes: &[&str] = match worker {
+        Worker::BuiltIn => &["get", "list", "watch", "create", "patch", "delete"],
+        Worker::Upstream(_) => &["list", "watch", "create", "patch", "delete"],
+    };
+    let mut rules = vec![
+        rule("", &["persistentvolumes"], volumes),
+        rule("", &["persistentvolumeclaims"], &WATCH),
+        rule("", &["events"], &["create", "patch"]),
+        rule("storage.k8s.io", &["storageclasses"], &WATCH),
+    ];
+    // The sidecar looks at them if the driver attaches, ours in any case.
+    if *worker == Worker::BuiltIn || workers.attacher.is_some() {
+        rules.push(rule("storage.k8s.io", &["volumeattachments"], &WATCH));
+    }
+    rules
 }

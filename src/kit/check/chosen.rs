@@ -56,6 +56,20 @@ impl Chosen {
         self.reported.iter().any(|case| case.id == id)
     }
 
+    /// More cases to report; those that were not there yet, to be played.
+    pub(super) fn add(&mut self, cases: &[&'static Case]) -> Vec<&'static Case> {
+        let is_new = |case: &&'static Case| cases.iter().any(|other| other.id == case.id);
+        let new: Vec<_> = Case::all().filter(is_new).filter(|case| !self.reports(case.id)).collect();
+        let reported = std::mem::take(&mut self.reported);
+        let all = reported.iter().chain(&new);
+        let ids: BTreeSet<_> = all.map(|case| case.id).collect();
+        self.reported = Case::all().filter(|case| ids.contains(case.id)).collect();
+        let unplayed = |case: &&'static Case| self.played.iter().all(|other| other.id != case.id);
+        let to_play: Vec<_> = new.into_iter().filter(unplayed).collect();
+        self.played.extend(&to_play);
+        to_play
+    }
+
     /// Those of just these ids, if they are played and there are any, and those that most others
     /// need first.
     pub fn with_ids(ids: &[&str]) -> Option<Self> {

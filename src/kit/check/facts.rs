@@ -12,7 +12,11 @@ use std::path::PathBuf;
 pub struct Facts {
     /// Whether `init` was a success in kubelet's eyes.
     pub loads: bool,
-    /// Whether it attaches, by its own word or kubelet's default.
+    /// Whether `init` was meant to be one.
+    pub init_works: bool,
+    /// Whether it attaches for kubelet, by its own word or because it left that out.
+    pub says_attach: bool,
+    /// Whether its volumes are attached: it says so, and has one of the verbs of an attachment.
     pub attaches: bool,
     /// Whether kubelet changes the group of its files.
     pub fs_group: bool,
@@ -24,12 +28,16 @@ pub struct Facts {
     pub selinux_relabel: bool,
     /// The names of the verbs that it has: those that were not answered with `Not supported`.
     pub verbs: Vec<String>,
+    /// The names of the verbs that it lacks: those that were.
+    pub lacks: Vec<String>,
     /// Whether a volume was mounted and unmounted again.
     pub mounts: bool,
     /// Why not.
     pub why_not: String,
     /// Whether kubelet could read every answer that was meant to be a success.
     pub clean: bool,
+    /// Whether the output of a call was still open when the driver had ended.
+    pub lingers: bool,
     /// Whether a call had to be stopped.
     pub hangs: bool,
     /// The size of the file system, in bytes.
@@ -60,6 +68,11 @@ impl Facts {
     pub fn verbs(&self) -> VerbSet {
         let verbs: Vec<_> = self.verbs.iter().filter_map(|name| Verb::parse(name.as_ref())).collect();
         VerbSet::of(&verbs)
+    }
+
+    /// Whether it answered a verb with `Not supported`.
+    pub fn leaves_to_kubelet(&self, verb: Verb) -> bool {
+        self.lacks.iter().any(|name| name == verb.name())
     }
 
     /// Whether it has a verb.

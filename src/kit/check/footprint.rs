@@ -4,6 +4,7 @@ use super::evidence::Stopped;
 use super::left;
 use super::subject::{KUBELET_ROOT, Subject};
 use flexvol_linux::mount::mount_table;
+use flexvol_protocol::ordered::filled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,7 +113,7 @@ impl Footprint {
 
 /// All that is in a directory, and not in what is mounted there: that may be dead, or hang.
 fn below(directory: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), Stopped> {
-    let mounted: BTreeSet<_> = mount_table::below(directory)?.into_iter().map(|entry| entry.target).collect();
+    let mounted: BTreeSet<_> = filled(mount_table::below(directory)?.into_iter().map(|entry| entry.target));
     let mut waiting = vec![directory.to_owned()];
     while let Some(directory) = waiting.pop() {
         let Ok(entries) = fs::read_dir(&directory) else { continue };

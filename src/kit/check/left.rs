@@ -15,6 +15,7 @@ use crate::sandbox::Inside;
 use anyhow::{Context as _, Result};
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_linux::proc::process;
+use flexvol_protocol::ordered::filled;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -153,7 +154,7 @@ pub(super) fn kept(first: &BTreeSet<PathBuf>, second: &BTreeSet<PathBuf>, first_
         }
         _ => path.clone(),
     });
-    kept.collect::<BTreeSet<_>>().into_iter().collect()
+    filled::<BTreeSet<_>, _>(kept).into_iter().collect()
 }
 
 fn is_somebodys(directory: &Path) -> bool {
@@ -163,7 +164,7 @@ fn is_somebodys(directory: &Path) -> bool {
 /// What counts of the files that were made, changed or removed.
 pub(super) fn files(subject: &Subject<'_>) -> Result<BTreeSet<PathBuf>> {
     let own = own_directory(subject)?;
-    let mut found: BTreeSet<_> = subject.inside.changed()?.into_iter().collect();
+    let mut found: BTreeSet<_> = filled(subject.inside.changed()?);
     found.retain(|path| is_seen_in(&own, path) || counts(path));
     in_kubelets(Path::new(KUBELET_ROOT), &subject.inside.mounts()?, &mut found)?;
     found.retain(|path| !subject.is_ours(path));
@@ -186,12 +187,19 @@ fn is_seen_in(own: &Path, path: &Path) -> bool {
     path.strip_prefix(own).is_ok_and(|below| !is_hidden(below))
 }
 
+/// Whether it is a tool's, and none of the driver's.
+pub(super) fn is_note(path: &Path) -> bool {
+    NOTES.iter().any(|note| path.starts_with(note))
+}
+
 fn counts(path: &Path) -> bool {
     let is_log = path.ancestors().skip(1).any(|above| above.file_name().is_some_and(|name| name == "log"))
         || path.extension().is_some_and(|ending| ending == "log");
-    let is_note = NOTES.iter().any(|note| path.starts_with(note));
     let is_cache = path.components().any(|part| part.as_os_str() == "__pycache__");
-    !is_log && !is_note && !is_cache && path.symlink_metadata().map_or(true, |data| counts_as(path, &data))
+    !is_log
+        && !is_note(path)
+        && !is_cache
+        && path.symlink_metadata().map_or(true, |data| counts_as(path, &data))
 }
 
 fn counts_as(path: &Path, data: &Metadata) -> bool {

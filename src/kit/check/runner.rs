@@ -42,17 +42,23 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
     let facts = learn(given, &terms)?;
     let mut run = Run { results: BTreeMap::new(), sights: BTreeMap::new() };
     let mut crew = Crew::new(given, &facts, &terms);
-    for case in &chosen.played {
-        match reason_to_skip(case, given, &facts, terms.isolation) {
-            Some(outcome) => run.take(CaseResult::of(case, outcome), chosen, done),
-            None => crew.enlist(case),
+    let mut chosen = chosen.clone();
+    let mut cases = chosen.played.clone();
+    // Whoever is told that a case does not hold is told why: it is played if nobody asked for it.
+    while !cases.is_empty() {
+        for case in std::mem::take(&mut cases) {
+            match reason_to_skip(case, given, &facts, terms.isolation) {
+                Some(outcome) => run.take(CaseResult::of(case, outcome), &chosen, done),
+                None => crew.enlist(case),
+            }
         }
+        crew.work(&mut |case, played| {
+            let result = run.note(case, played);
+            run.take(result, &chosen, done);
+        })?;
+        cases = chosen.add(&run.blockers());
     }
-    crew.work(&mut |case, played| {
-        let result = run.note(case, played);
-        run.take(result, chosen, done);
-    })?;
-    let mut results = run.finish(chosen, done);
+    let mut results = run.finish(&chosen, done);
     judge_first_look(&mut results, &facts);
     judge_blocked(&mut results);
     Ok(Report {
@@ -95,7 +101,7 @@ fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolatio
         return Some(CaseOutcome::Blocked(MOUNT_WORKS.to_owned()));
     }
     match case.scope {
-        Scope::Attach if !facts.attaches => return skip("the driver does not attach"),
+        Scope::Attach if !facts.attaches => return skip(why_nothing_is_attached(facts)),
         Scope::Daemon if facts.daemons.is_empty() => return skip("no process of the driver serves a mount"),
         Scope::Secrets if given.volume.as_ref().is_none_or(|volume| volume.options.secrets.is_empty()) => {
             return skip("the volume has no secret: give --secret, or kubernetes.io/secret/KEY in --options");
@@ -103,9 +109,19 @@ fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolatio
         Scope::Expand if !facts.has(Verb::ExpandFs) => return skip("the driver has no expandfs"),
         _ => {}
     }
-    // Where the survey did not get to a verb, its absence tells nothing.
-    let lacking = case.needs.iter().find(|verb| facts.mounts && !facts.has(*verb));
+    // A first life that went well has come to every verb; of another one only its answers tell.
+    let lacks = |verb| facts.leaves_to_kubelet(verb) || facts.mounts && !facts.has(verb);
+    let lacking = case.needs.iter().find(|verb| lacks(*verb));
     lacking.and_then(|verb| skip(&format!("the driver leaves {verb} to kubelet")))
+}
+
+/// Each of the first two is a finding of its own, which one case tells.
+fn why_nothing_is_attached(facts: &Facts) -> &'static str {
+    match (facts.init_works, facts.says_attach) {
+        (false, _) => "init does not work, so kubelet does not know whether it attaches: see init::works",
+        (true, true) => "it has no attach, waitforattach or mountdevice: see init::attach_is_meant",
+        (true, false) => "the driver does not attach",
+    }
 }
 
 /// What came so far.
@@ -142,6 +158,15 @@ impl Run {
             done(&result);
             self.results.insert(result.case.id, result);
         }
+    }
+
+    /// The cases for which others were not judged.
+    fn blockers(&self) -> Vec<&'static Case> {
+        let blocked = self.results.values().filter_map(|result| match &result.outcome {
+            CaseOutcome::Blocked(by) => Case::named(by),
+            _ => None,
+        });
+        blocked.collect()
     }
 
     /// Everything, in the order of the table, the watched cases with what was seen of them.

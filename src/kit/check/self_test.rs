@@ -27,6 +27,12 @@ use std::time::Duration;
 /// How long a call of a driver for tests may take before it hangs: all of them are quick.
 const CALL_WAIT: Duration = Duration::from_secs(2);
 
+/// What begins a [template](Reference::template).
+const TEMPLATE_HEAD: &str = r#"#!/bin/sh
+[ "${bare-}" = yes ] || exec /usr/bin/env -i bare=yes PATH=/usr/sbin:/usr/bin:/sbin:/bin /bin/sh "$0" "$@"
+cd / || exit
+"#;
+
 /// The same in every run.
 const SEED: u64 = 20_180_126;
 
@@ -145,6 +151,15 @@ impl Reference {
             Self::Loop => include_str!("self_test/loop.sh"),
             Self::Keeper => include_str!("self_test/keeper.sh"),
         }
+    }
+
+    /// The same to begin one's own driver with: it is started by `/bin/sh`, as busybox and
+    /// coreutils before 8.30 know no `env -S`, and drops kubelet's environment by itself. A shell
+    /// complains where it is started in a directory that was removed; no kubelet does that.
+    pub fn template(self) -> String {
+        let text = self.text();
+        let rest = text.split_once('\n').map_or(text, |(_, rest)| rest);
+        TEMPLATE_HEAD.to_owned() + rest
     }
 
     /// A volume of it: the user's options, and what kubelet adds.

@@ -22,6 +22,9 @@ pub(super) const NODE: &str = "node-1.check";
 /// How long the output may stay open after the driver has ended. Kubelet waits for ever.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// The same with a driver that is known to leave it open: one case tells that, all others get on.
+const SHORT_LINGER: Duration = Duration::from_millis(100);
+
 /// Kubelet's, as systemd sets it.
 const UMASK: u32 = 0o022;
 
@@ -57,7 +60,8 @@ pub struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// In a sandbox that was just made.
     pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
-        let (patience, linger, umask) = (given.patience, Some(LINGER), Some(UMASK));
+        let linger = if facts.lingers { SHORT_LINGER } else { LINGER };
+        let (patience, linger, umask) = (given.patience, Some(linger), Some(UMASK));
         Self {
             given,
             facts,

@@ -10,6 +10,7 @@ use super::subject::{NODE, Subject};
 use crate::sandbox::{Inside, Isolation};
 use flexvol_kubelet::{PodVolume, Verdict};
 use flexvol_linux::mount::mount_table;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::{Call, Capabilities, Verb};
 use rustix::fs::statvfs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     let mut subject = Subject::new(given, &nothing, inside, given.seed);
     let init = subject.call(&Call::Init);
     learn_capabilities(&init, &mut facts);
+    facts.attaches = facts.init_works && facts.says_attach && has_an_attachment(&mut subject);
     // Without a sandbox the mount would be the machine's.
     let answers = if given.volume.is_some() && inside.isolation() != Isolation::None {
         let known = facts.clone();
@@ -40,21 +42,33 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
         Vec::new()
     };
     facts.clean = answers.iter().chain([&init]).all(|answer| !answer.is_success() || answer.is_readable());
+    let lingers = |answer: &Answer| answer.run.exited.is_some() && answer.run.closed.is_none();
+    facts.lingers = answers.iter().chain([&init]).any(lingers);
     // Its answer is nothing that a mount waits for.
     let aside = Verb::GetVolumeName.name();
     facts.hangs = answers.iter().any(|answer| answer.was_stopped() && answer.asked.verb() != aside);
-    let has = |answer: &Answer| !matches!(answer.meant, Meant::NotSupported | Meant::Nothing);
-    let verbs: BTreeSet<_> =
-        answers.iter().filter(|answer| has(answer)).map(|answer| answer.asked.verb()).collect();
-    facts.verbs = verbs.into_iter().map(str::to_owned).collect();
+    let meant = |wanted: fn(&Meant) -> bool| {
+        let verbs = answers.iter().filter(|answer| wanted(&answer.meant)).map(|answer| answer.asked.verb());
+        filled::<BTreeSet<_>, _>(verbs).into_iter().map(str::to_owned).collect()
+    };
+    facts.verbs = meant(|meant| !matches!(meant, Meant::NotSupported | Meant::Nothing));
+    facts.lacks = meant(|meant| *meant == Meant::NotSupported);
     facts
+}
+
+/// Whether there is a verb of an attachment. None of them has an effect without its arguments.
+pub(super) fn has_an_attachment(subject: &mut Subject<'_>) -> bool {
+    [Verb::Attach, Verb::WaitForAttach, Verb::MountDevice]
+        .into_iter()
+        .any(|verb| subject.words(&[verb.name()]).meant != Meant::NotSupported)
 }
 
 fn learn_capabilities(init: &Answer, facts: &mut Facts) {
     let meant = init.status().and_then(|status| status.capabilities);
     facts.loads = matches!(&init.verdict, Verdict::Success(status) if status.capabilities.is_some());
     let capabilities = meant.unwrap_or(Capabilities::KUBELET_DEFAULT);
-    facts.attaches = capabilities.attach;
+    facts.init_works = init.is_success();
+    facts.says_attach = capabilities.attach;
     facts.fs_group = capabilities.fs_group;
     facts.supports_metrics = capabilities.supports_metrics;
     facts.requires_fs_resize = capabilities.requires_fs_resize;
@@ -111,7 +125,8 @@ pub(super) fn modes(subject: &Subject<'_>, volume: &PodVolume) -> Result<BTreeMa
         Some((format!("{} in the volume", entry.file_name().display()), mode_of(&entry.path())?))
     }));
     let made = subject.inside.changed()?;
-    modes.extend(made.iter().filter_map(|path| Some((path.display().to_string(), mode_of(path)?))));
+    let made = made.into_iter().filter(|path| !left::is_note(path));
+    modes.extend(made.filter_map(|path| Some((path.display().to_string(), mode_of(&path)?))));
     Ok(modes)
 }
 

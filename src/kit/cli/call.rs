@@ -35,7 +35,7 @@ Examples:
   sudo flexvol call example.com/nfs unmount /var/lib/kubelet/pods/7/volumes/example.com~nfs/data
   sudo flexvol call ./mydriver waitforattach /dev/sdb '{}' --json | jq .findings
   sudo flexvol call ./mydriver mount /mnt --kubelet-log       only the lines in kubelet's log
-  sudo flexvol call ./mydriver --replay calls.jsonl --root /tmp/kubelet     what flexvol record wrote
+  sudo flexvol call ./mydriver --replay calls.jsonl --root /tmp/kubelet    what record wrote
 
 Exit status: 0 Success, 1 Failure, 2 wrong usage, 3 Not supported.")]
 pub(super) struct CallDriver {

@@ -4,12 +4,14 @@
 //! Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their `--help`.
 
 mod call;
+mod chart;
 mod check;
 mod objects;
 mod pod;
 mod probe;
 mod probing;
 mod record;
+mod translate;
 mod validate;
 mod watch;
 
@@ -22,7 +24,7 @@ use flexvol_terminal::exit::USAGE;
 use flexvol_terminal::man::{self, Man};
 use flexvol_terminal::program::{self, Program};
 use flexvol_terminal::screen::Screen;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -31,8 +33,9 @@ Examples:
   sudo flexvol pod up -f pod.yaml                 a pod's volumes, brought up without a cluster
   sudo flexvol check ./my-driver                  whether it is what kubelet needs, case by case
   flexvol validate -f pv.yaml                     what is wrong with volumes, before they reach a cluster
+  flexvol-kit translate -f pv.yaml                a CSI driver's volumes of FlexVolumes, and back
 
-flexvol itself executes this program for these commands.
+flexvol itself executes this program for these commands, but for translate.
 Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their --help.";
 
 /// Exercise FlexVolume drivers as kubelet would, without a cluster
@@ -55,7 +58,10 @@ enum Command {
     CallDriver(call::CallDriver),
     Pod(pod::Pod),
     Validate(validate::Validate),
+    Translate(translate::Translate),
     Check(Box<check::Check>),
+    #[command(hide = true)]
+    Chart(chart::Chart),
     #[command(hide = true)]
     Completions(Completions),
     #[command(hide = true)]
@@ -72,8 +78,8 @@ impl Program for Cli {
         self.json
     }
 
-    fn run(self, _: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
-        self.command.run(screen)
+    fn run(self, arguments: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
+        self.command.run(arguments.first().map(OsString::as_os_str).unwrap_or_default(), screen)
     }
 
     /// Arguments that no call has are wrong usage.
@@ -84,15 +90,18 @@ impl Program for Cli {
 }
 
 impl Command {
-    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+    /// `program` is what it was called as.
+    fn run(self, program: &OsStr, screen: &mut Screen) -> Result<ExitCode> {
         match self {
             Self::Probe(command) => command.run(screen),
             Self::Watch(command) => command.run(screen),
             Self::Record(command) => command.run(screen),
             Self::CallDriver(command) => command.run(screen),
             Self::Pod(command) => command.run(screen),
-            Self::Validate(command) => command.run(screen),
+            Self::Validate(command) => command.run(program, screen),
+            Self::Translate(command) => command.run(screen),
             Self::Check(command) => Ok(command.run(screen)),
+            Self::Chart(command) => command.run(screen),
             Self::Completions(command) => command.run("flexvol-kit", Cli::command(), screen),
             // The first page is that of `flexvol`.
             Self::Man(Man { output: Some(directory), .. }) => man::write_commands(Cli::command(), &directory),
@@ -115,6 +124,11 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let about = command.get_about().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
             assert!(about.len() > 20 && !about.ends_with('.'), "{about}");
+            // Where columns are aligned, a line that is broken is not.
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_aligned = |line: &str| line.starts_with("  ") && line.trim_start().contains("  ");
+            let broken = help.lines().find(|line| is_aligned(line) && line.chars().count() > 100);
+            assert_eq!(broken, None, "{}", command.get_name());
         }
     }
 }

@@ -5,11 +5,15 @@ use anyhow::{Context as _, Result};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::fs::files;
 use flexvol_protocol::failure::{Code, Failure};
-use std::io::Read as _;
+use flexvol_protocol::text::one_line;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// What an API server takes at most.
-const FILE_LIMIT: usize = 3 << 20;
+pub(super) const FILE_LIMIT: usize = 3 << 20;
+
+/// Stands for standard input, as kubectl has it.
+const STDIN: &str = "-";
 
 /// The objects of all files together; `-` is standard input.
 pub(super) fn read<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<Objects> {
@@ -25,15 +29,27 @@ pub(super) fn read<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<O
 
 /// A file of an author, or standard input.
 pub(super) fn read_text(file: &Path) -> Result<String> {
-    if file != Path::new("-") {
-        let missing = || Failure::new(Code::NotFound, format!("there is no file {}", file.display()));
-        return files::read_small(file, FILE_LIMIT)?.ok_or_else(|| missing().into());
-    }
+    let name = name(file);
     let mut text = String::new();
-    let limit = FILE_LIMIT as u64 + 1;
-    std::io::stdin().take(limit).read_to_string(&mut text).context("read standard input")?;
-    anyhow::ensure!(text.len() <= FILE_LIMIT, "standard input is larger than {FILE_LIMIT} bytes");
+    let start = open(file)?.take(FILE_LIMIT as u64 + 1).read_to_string(&mut text);
+    start.with_context(|| format!("read {name}"))?;
+    anyhow::ensure!(text.len() <= FILE_LIMIT, "{name} is larger than {FILE_LIMIT} bytes");
     Ok(text)
+}
+
+/// What a file is called in messages.
+pub(super) fn name(file: &Path) -> String {
+    let is_stdin = file == Path::new(STDIN);
+    if is_stdin { "standard input".to_owned() } else { one_line(&file.display().to_string(), usize::MAX) }
+}
+
+/// Opens a regular file, or standard input.
+pub(super) fn open(file: &Path) -> Result<Box<dyn Read>> {
+    if file == Path::new(STDIN) {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    let missing = || Failure::new(Code::NotFound, format!("there is no file {}", name(file)));
+    Ok(Box::new(files::open_regular(file)?.ok_or_else(missing)?))
 }
 
 /// A volume of a pod, for people.

@@ -1,9 +1,15 @@
-//! `flexvol validate`: what is wrong with volumes, from their files alone.
+//! `flexvol validate`: what is wrong with volumes, from their files, or from a cluster's objects.
 
-use super::objects::read_text;
-use crate::validate::{Finding, KnownDrivers, Planned, RULES, Report, Severity, Source, validate};
+mod cluster;
+mod take_over;
+
+use super::objects::{self, FILE_LIMIT};
+use crate::validate::{
+    Finding, Gathered, KnownDrivers, Outcome, Planned, RULES, Report, Severity, TakenOver,
+};
 use anyhow::{Context as _, Result};
 use clap::Args;
+use cluster::Cluster;
 use flexvol_linux::errno::to_failure;
 use flexvol_model::drivers;
 use flexvol_model::installed::Meaning;
@@ -18,11 +24,13 @@ use flexvol_terminal::exit::say;
 use flexvol_terminal::plan;
 use flexvol_terminal::screen::{Screen, Tone, counted};
 use serde_json::json;
+use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Check the volumes in YAML files without a cluster: options, secrets, claims, policy, and what
+/// Check the volumes in YAML files or of a cluster: options, secrets, claims, policy, and what
 /// would be done
 #[derive(Args)]
 #[command(after_help = "\
@@ -41,16 +49,22 @@ Examples:
   flexvol validate -f pv.yaml -f secret.yaml
   flexvol validate -f all.yaml --plan                        and what would be done on the node
   kubectl get pod,pvc,pv,secret -n shop -o yaml | flexvol validate -f -
+  kubectl flexvol validate                                   what a cluster has, of any size
+  flexvol validate --cluster --context prod                  the same, where flexvol is no plugin
+  kubectl flexvol validate --take-over                       what flexvol would do otherwise
   flexvol validate -f pv.yaml --settings .flexvol.json
   flexvol validate -f pv.yaml --driver-dir /etc/kubernetes/volumeplugins
   flexvol validate -f pv.yaml --profile acme/share=fstab/cifs
   flexvol validate -f pv.yaml --json | jq -r '.findings[] | \"\\(.file):\\(.line) \\(.rule)\"'
 
 Exit status: 0 no error (with --strict: and no warning), 1 errors, 2 it could not be done.")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Validate {
-    /// YAML or JSON; may be repeated, - for standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "rules", num_args = 1..)]
+    /// YAML or JSON, or a directory of such files; may be repeated, - for standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    cluster: Cluster,
     /// The plugin directory of a node: its side files are taken, and a driver that is not in it is
     /// named
     #[arg(long, visible_alias = "plugin-dir", value_name = "DIR")]
@@ -65,12 +79,34 @@ pub(super) struct Validate {
     /// Show what would be done on the node for each volume, and what the policy says
     #[arg(long)]
     plan: bool,
+    /// Show what would become of the volumes if flexvol took them over from their drivers, and no
+    /// more
+    #[arg(long, conflicts_with = "plan")]
+    take_over: bool,
     /// Fail for warnings too
     #[arg(long)]
     strict: bool,
     /// List what is looked for, and stop
-    #[arg(long, conflicts_with_all = ["files", "plan", "strict"])]
+    #[arg(long, conflicts_with_all = ["files", "plan", "take_over", "strict"])]
     rules: bool,
+}
+
+/// Where the objects are from.
+enum Origin {
+    Files(usize),
+    Cluster { secrets_read: bool },
+}
+
+impl Origin {
+    fn name(&self) -> String {
+        match self {
+            Self::Files(count) => counted(*count, "file"),
+            Self::Cluster { secrets_read: true } => "the cluster".to_owned(),
+            Self::Cluster { secrets_read: false } => {
+                "the cluster; its Secrets were not checked, this user may not list them".to_owned()
+            }
+        }
+    }
 }
 
 fn side_file(text: &str) -> Result<(Option<DriverName>, PathBuf), Failure> {
@@ -95,12 +131,13 @@ fn alias(text: &str) -> Result<(DriverName, Meaning), Failure> {
 }
 
 impl Validate {
-    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+    /// `program` is what it was called as.
+    pub(super) fn run(&self, program: &OsStr, screen: &mut Screen) -> Result<ExitCode> {
         if self.rules {
             return print_rules(screen);
         }
-        let read = self.texts().and_then(|texts| Ok((texts, self.installed()?)));
-        let (texts, installed) = match read {
+        let read = self.gathered(program).and_then(|gathered| Ok((gathered, self.installed()?)));
+        let ((gathered, origin), installed) = match read {
             Ok(read) => read,
             // 1 is for what is wrong in the files.
             Err(error) => {
@@ -108,23 +145,36 @@ impl Validate {
                 return Ok(ExitCode::from(USAGE));
             }
         };
-        let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
-        let report = validate(&sources, &installed);
+        let report = gathered.report(&installed);
+        if self.take_over {
+            return self.taken_over(screen, &report.taken_over);
+        }
         if screen.wants_json() {
-            self.json(screen, &report)?;
+            self.json(screen, &report, &origin)?;
         } else {
-            self.text(screen, &report)?;
+            self.text(screen, &report, &origin)?;
         }
         let wrong = report.count(Severity::Error) > 0 || self.strict && !report.findings.is_empty();
         Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// Name and text of each file.
-    fn texts(&self) -> Result<Vec<(String, String)>> {
-        let name = |path: &Path| {
-            if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
-        };
-        self.files.iter().map(|path| Ok((one_line(&name(path), usize::MAX), read_text(path)?))).collect()
+    /// What is there, and where it is from.
+    fn gathered(&self, program: &OsStr) -> Result<(Gathered, Origin)> {
+        let mut gathered = Gathered::default();
+        if !self.files.is_empty() {
+            let mut paths = Vec::new();
+            for path in &self.files {
+                if path.is_dir() { paths.extend(manifests(path)?) } else { paths.push(path.clone()) }
+            }
+            paths.iter().try_for_each(|path| gather(&mut gathered, path))?;
+            return Ok((gathered, Origin::Files(paths.len())));
+        }
+        if !self.cluster.is_meant(program) {
+            let text = "nothing to check: name files with --filename, or say --cluster";
+            return Err(Failure::new(Code::BadCall, text).into());
+        }
+        let secrets_read = self.cluster.gather(&mut gathered)?;
+        Ok((gathered, Origin::Cluster { secrets_read }))
     }
 
     fn installed(&self) -> Result<KnownDrivers> {
@@ -148,7 +198,18 @@ impl Validate {
         Ok(installed)
     }
 
-    fn json(&self, screen: &mut Screen, report: &Report) -> Result<()> {
+    fn taken_over(&self, screen: &mut Screen, all: &[TakenOver]) -> Result<ExitCode> {
+        if screen.wants_json() {
+            screen.json(&json!(all))?;
+        } else {
+            take_over::print(screen, all)?;
+        }
+        let is_wrong = |what| self.strict || what != Outcome::Otherwise;
+        let wrong = all.iter().flat_map(|driver| &driver.changes).any(|change| is_wrong(change.what));
+        Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn json(&self, screen: &mut Screen, report: &Report, origin: &Origin) -> Result<()> {
         let mut all = json!({
             "findings": report.findings,
             "volumes": report.volumes,
@@ -158,10 +219,13 @@ impl Validate {
         if self.plan {
             all["plans"] = json!(report.plans);
         }
+        if let Origin::Cluster { secrets_read } = origin {
+            all["secretsRead"] = json!(secrets_read);
+        }
         screen.json(&all)
     }
 
-    fn text(&self, screen: &mut Screen, report: &Report) -> Result<()> {
+    fn text(&self, screen: &mut Screen, report: &Report, origin: &Origin) -> Result<()> {
         for finding in &report.findings {
             let line = line(screen, finding);
             screen.line(&line)?;
@@ -180,17 +244,55 @@ impl Validate {
             counted(errors, "error"),
             counted(warnings, "warning"),
             counted(report.volumes, "volume"),
-            counted(self.files.len(), "file")
+            origin.name()
         );
         let sum = screen.paint(tone, &sum);
         screen.line(&sum)
     }
 }
 
+/// A file of an author as a whole; what is larger is that of a cluster, and is read object by
+/// object.
+fn gather(gathered: &mut Gathered, path: &Path) -> Result<()> {
+    let name = objects::name(path);
+    let context = || format!("read {name}");
+    let (mut input, mut start) = (objects::open(path)?, Vec::new());
+    input.by_ref().take(FILE_LIMIT as u64 + 1).read_to_end(&mut start).with_context(context)?;
+    if start.len() <= FILE_LIMIT {
+        let text = String::from_utf8(start).ok().with_context(|| format!("{name} is not UTF-8: fix it"))?;
+        gathered.text(&name, &text);
+        return Ok(());
+    }
+    let mut whole = BufReader::new(start.as_slice().chain(input));
+    Ok(gathered
+        .stream(&name, false, &mut whole)
+        .map_err(|why| Failure::options(format!("{name}: {}", why.message())))?)
+}
+
+/// The files of a directory that kubectl would apply.
+pub(super) fn manifests(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let is_one = |path: &PathBuf| {
+        let ends = ["yaml", "yml", "json"];
+        path.extension().is_some_and(|end| ends.iter().any(|known| end == *known)) && !path.is_dir()
+    };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_one).collect();
+    paths.sort();
+    let none = || {
+        Failure::new(Code::NotFound, format!("there is no .yaml, .yml or .json in {}", directory.display()))
+    };
+    if paths.is_empty() { Err(none().into()) } else { Ok(paths) }
+}
+
 fn line(screen: &Screen, Finding { file, line, severity, rule, message }: &Finding) -> String {
     let tone = if *severity == Severity::Error { Tone::Bad } else { Tone::Warning };
     let severity = screen.paint(tone, &severity.to_string());
-    format!("{file}:{line}: {severity}: {} [{rule}]", one_line(message, usize::MAX))
+    format!("{}: {severity}: {} [{rule}]", place(file, *line), one_line(message, usize::MAX))
+}
+
+/// An object of a cluster has no line.
+fn place(file: &str, line: usize) -> String {
+    if line == 0 { file.to_owned() } else { format!("{file}:{line}") }
 }
 
 fn print_plan(screen: &mut Screen, planned: &Planned) -> Result<()> {
@@ -198,7 +300,8 @@ fn print_plan(screen: &mut Screen, planned: &Planned) -> Result<()> {
     for call in steps {
         let of = if driver.ends_with(&format!("/{kind}")) { String::new() } else { format!(" ({kind})") };
         screen.heading(&format!(
-            "\n{file}:{line}: {} of volume {volume} by {driver}{of}, for pod {pod}",
+            "\n{}: {} of volume {volume} by {driver}{of}, for pod {pod}",
+            place(file, *line),
             call.verb
         ))?;
         plan::print(screen, &call.plan, call.refusal.as_deref())?;
@@ -237,4 +340,21 @@ fn side_files(directory: &Path) -> Result<Vec<(DriverName, Settings)>> {
         all.push((name, settings));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_directory_the_manifests_are_read_in_their_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        assert!(manifests(directory.path()).unwrap_err().to_string().contains("there is no .yaml"));
+        for name in ["b.yml", "a.yaml", "c.json", "README.md", "yaml"] {
+            fs::File::create(at(name)).unwrap();
+        }
+        fs::create_dir(at("d.yaml")).unwrap();
+        assert_eq!(manifests(directory.path()).unwrap(), [at("a.yaml"), at("b.yml"), at("c.json")]);
+    }
 }

@@ -35,13 +35,34 @@ impl Objects {
         })
     }
 
-    /// The claims that name a `FlexVolume` and can never be bound to it, and why.
+    /// The claims that name a `FlexVolume`, or seem to want one, and cannot be bound to it; why.
     pub fn misfits(&self) -> Vec<(Key, String)> {
-        let misfit = |claim: &Claim| {
-            let volume = self.volumes.get(claim.volume.as_ref()?).filter(|volume| volume.flex.is_some())?;
-            Some((claim.key.clone(), misfit(volume, claim)?))
+        let why = |claim: &Claim| match &claim.volume {
+            Some(name) => {
+                let volume = self.volumes.get(name).filter(|volume| volume.flex.is_some())?;
+                misfit(volume, claim).or_else(|| takes_default(volume, claim))
+            }
+            None => self.unbound(claim),
         };
-        self.claims.values().filter_map(misfit).collect()
+        self.claims.values().filter_map(|claim| Some((claim.key.clone(), why(claim)?))).collect()
+    }
+
+    /// Why a claim that names no volume finds none of those that are there.
+    fn unbound(&self, claim: &Claim) -> Option<String> {
+        let volumes = || self.volumes.values().filter(|volume| volume.flex.is_some());
+        let reserved = volumes().find(|volume| volume.claim.as_ref() == Some(&claim.key));
+        if let Some(found) = reserved.or_else(|| self.best_for(claim).filter(|best| best.flex.is_some())) {
+            return takes_default(found, claim);
+        }
+        let is_free = |volume: &&PersistentVolume| volume.claim.is_none();
+        // A class of its own may be one that makes volumes.
+        let near = volumes().filter(is_free).find(|volume| volume.class == claim.class);
+        let else_fits = |volume: &&PersistentVolume| {
+            let same = Claim { class: volume.class.clone(), ..claim.clone() };
+            fits(volume, &same)
+        };
+        let near = near.or_else(|| volumes().filter(is_free).find(else_fits))?;
+        self.best_for(claim).is_none().then(|| misfit(near, claim))?
     }
 
     fn named(&self, name: &str, key: &Key, title: &str) -> Result<&PersistentVolume> {
@@ -87,6 +108,17 @@ fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
         return Some(format!("PersistentVolume {name} is smaller than the claim asks for: fix one of them"));
     }
     None
+}
+
+/// A claim that says no class gets the default one, if the cluster has one, and then a new volume.
+fn takes_default(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
+    (claim.takes_default && volume.class.is_empty()).then(|| {
+        format!(
+            "the claim says no storageClassName: a cluster with a default class makes a new volume for it instead of \
+             PersistentVolume {}: write storageClassName: \"\" in both",
+            volume.name
+        )
+    })
 }
 
 fn fits(volume: &PersistentVolume, claim: &Claim) -> bool {

@@ -2,15 +2,12 @@
 
 use super::fields::{Field, Identity, is_label, is_subdomain};
 use super::flex::{FlexVolume, Owner};
-use super::rules::TEMPLATES;
+use super::rules::{CONFIG_SOURCE, TEMPLATES};
 use super::volume::{Claim, PersistentVolume};
 use flexvol_protocol::PodRef;
 use flexvol_protocol::failure::Result;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
-
-/// Set by kubelet on the pods it reads from files: they have no service account.
-const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 
 /// What matters of a pod.
 #[derive(Clone, Debug)]

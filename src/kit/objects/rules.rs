@@ -11,6 +11,18 @@ pub const TEMPLATES: [&[&str]; 2] = [&["spec", "template"], &["spec", "jobTempla
 /// How mount options were given before they had a field.
 pub const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
+/// How the storage class was given before it had a field.
+pub const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// What the binder writes once it has done its work.
+pub const BOUND: &str = "pv.kubernetes.io/bind-completed";
+
+/// Set by kubelet on the pods it reads from files: they have no service account.
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+
+/// Every annotation that is read.
+pub const ANNOTATIONS: [&str; 4] = [MOUNT_OPTIONS, STORAGE_CLASS, BOUND, CONFIG_SOURCE];
+
 /// What is said of a name that [`is_label`] refuses.
 pub const LABEL: &str =
     "must be at most 63 lower-case letters, digits and '-', a letter or digit first and last";

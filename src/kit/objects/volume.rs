@@ -3,14 +3,12 @@
 use super::Key;
 use super::fields::{Field, Identity, is_subdomain, namespace};
 use super::flex::{FlexVolume, Owner};
-use super::rules::MOUNT_OPTIONS;
+use super::rules::{BOUND, MOUNT_OPTIONS, STORAGE_CLASS};
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::quantity::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How the storage class was given before it had a field.
-const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// What matters of a `PersistentVolume`.
 #[derive(Clone, Debug)]
@@ -39,7 +37,7 @@ impl PersistentVolume {
             flex: FlexVolume::read(&spec.get("flexVolume")?, Owner::Volume)?,
             capacity: size(&spec.at(&["capacity", "storage"])?)?,
             claim: claim_reference(&spec.get("claimRef")?)?,
-            modes: spec.get("accessModes")?.words()?.into_iter().collect(),
+            modes: filled(spec.get("accessModes")?.words()?),
             class: class(&metadata, &spec)?,
             labels: metadata.get("labels")?.texts()?,
             has_mount_options: annotation.is_some_and(|text| !text.is_empty())
@@ -68,6 +66,8 @@ pub(super) struct Claim {
     pub(super) volume: Option<String>,
     pub(super) modes: BTreeSet<String>,
     pub(super) class: String,
+    /// Whether the cluster's default class gets in: none is said, and nothing is bound yet.
+    pub(super) takes_default: bool,
     pub(super) labels: BTreeMap<String, String>,
     /// In bytes.
     pub(super) request: u64,
@@ -77,11 +77,14 @@ impl Claim {
     pub(super) fn read(field: &Field<'_>) -> Result<Self> {
         let (metadata, spec) = (field.get("metadata")?, field.get("spec")?);
         let volume = spec.get("volumeName")?.text()?.filter(|name| !name.is_empty());
+        let says_class = [metadata.at(&["annotations", STORAGE_CLASS])?, spec.get("storageClassName")?];
+        let is_bound = !metadata.at(&["annotations", BOUND])?.is_absent();
         Ok(Self {
             key: Identity::read(field)?.key(),
             volume: volume.map(str::to_owned),
-            modes: spec.get("accessModes")?.words()?.into_iter().collect(),
+            modes: filled(spec.get("accessModes")?.words()?),
             class: class(&metadata, &spec)?,
+            takes_default: !is_bound && says_class.iter().all(Field::is_absent),
             labels: spec.at(&["selector", "matchLabels"])?.texts()?,
             request: size(&spec.at(&["resources", "requests", "storage"])?)?.unwrap_or_default(),
         })

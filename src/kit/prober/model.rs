@@ -12,6 +12,7 @@ use flexvol_kubelet::scan::{Failed, Finding, Loaded, Stage, executable};
 use flexvol_linux::fs::directory::Kind;
 use flexvol_linux::fs::listing::{Named, is_hidden};
 use flexvol_linux::fs::watch_tree::How;
+use flexvol_protocol::ordered::filled;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -132,7 +133,7 @@ impl Model {
     /// What the plugin directory holds.
     pub(super) fn listed(&mut self, entries: Vec<Named>) {
         let there = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
-        let mut names: BTreeSet<_> = there.map(|entry| entry.name).filter(|name| !is_hidden(name)).collect();
+        let mut names: BTreeSet<_> = filled(there.map(|entry| entry.name).filter(|name| !is_hidden(name)));
         if self.behaviour == Behaviour::Design {
             names.extend(self.table.keys().cloned());
         }

@@ -15,6 +15,7 @@ use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::proc::{process, signal};
 use flexvol_linux::raw;
 use flexvol_protocol::failure::MESSAGE_LIMIT;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::text::one_line;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -198,7 +199,7 @@ fn signal_of(status: WaitStatus) -> i32 {
 }
 
 fn numbers(bytes: &[u8]) -> BTreeSet<u64> {
-    bytes.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect()
+    filled(bytes.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)))
 }
 
 fn frame_of_text(kind: &str, text: &str) -> String {

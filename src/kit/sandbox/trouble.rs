@@ -3,6 +3,7 @@
 
 use super::{Inside, Isolation, read_only};
 use anyhow::{Context as _, Result, ensure};
+use flexvol_protocol::ordered::filled;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, unmount};
@@ -90,7 +91,7 @@ impl Trouble {
 /// Those that are there, each once.
 fn real(directories: &[&str]) -> BTreeSet<PathBuf> {
     let real = directories.iter().filter_map(|path| Path::new(path).canonicalize().ok());
-    real.filter(|path| path.is_dir()).collect()
+    filled(real.filter(|path| path.is_dir()))
 }
 
 fn open(directory: &Path) -> Result<OwnedFd> {

@@ -7,6 +7,7 @@ use flexvol_linux::fs::root;
 use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::proc::process::{Ended, Worker};
 use flexvol_linux::raw;
+use flexvol_protocol::ordered::sort;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -112,7 +113,7 @@ fn others(terms: &Terms) -> Result<Vec<(Entry, OwnedFd)>> {
             found.push((entry, fd));
         }
     }
-    found.sort_by_key(|(entry, _)| entry.target.components().count());
+    sort(&mut found, |(entry, _)| entry.target.components().count());
     Ok(found)
 }
 

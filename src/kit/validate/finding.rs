@@ -3,7 +3,9 @@
 use super::node::Node;
 use super::object::Object;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -75,7 +77,16 @@ rules! {
     INLINE_ATTACHED = "inline-attached", Error, "volumes of a driver that attaches are PersistentVolumes";
     VOLUME_MOUNT = "volume-mount", Error, "what a container mounts is a volume of its pod";
     CLAIM_MISSING = "claim-missing", Warning, "the claim that a pod names is in the files, if any claim is";
-    BINDING = "binding", Warning, "a claim that names a volume can be bound to it";
+    BINDING = "binding", Warning, "a claim that names a volume, or seems to want one, can be bound to it";
+    TWO_SOURCES = "two-sources", Error, "a volume has one source";
+    SUB_PATH = "sub-path", Error, "a subPath leads to something in its volume";
+    CLASS = "storage-class", Error, "no StorageClass names a FlexVolume driver as its provisioner";
+    RECLAIM = "reclaim-policy", Warning, "a PersistentVolume is to be retained: nothing deletes a FlexVolume";
+    SHARED = "shared-access", Warning, "ReadWriteMany is said of storage that several nodes can write to";
+    MOUNT_POD = "mount-pod", Error, "what a mount pod mounts appears on the node: it is privileged, and has kubelet's directory with mountPropagation: Bidirectional";
+    MOUNT_POD_NAME = "mount-pod-name", Error, "a mount pod is told its name, its namespace and its uid";
+    MOUNT_POD_DRIVER = "mount-pod-driver", Error, "a mount pod names drivers, which ask for their programs";
+    MOUNT_POD_END = "mount-pod-end", Warning, "no update, probe or taint ends a mount pod while it serves volumes";
     NOTHING = "nothing", Warning, "there is a FlexVolume in the files";
 }
 
@@ -84,7 +95,7 @@ rules! {
 pub struct Finding {
     /// As it was given.
     pub file: String,
-    /// Of the key that is wrong, counted from 1.
+    /// Of the key that is wrong, counted from 1; 0 where `file` is an object of a cluster.
     pub line: usize,
     /// How bad it is here.
     pub severity: Severity,
@@ -97,7 +108,10 @@ pub struct Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, severity, rule, message } = self;
-        write!(f, "{file}:{line}: {severity}: {message} [{rule}]")
+        match line {
+            0 => write!(f, "{file}: {severity}: {message} [{rule}]"),
+            line => write!(f, "{file}:{line}: {severity}: {message} [{rule}]"),
+        }
     }
 }
 
@@ -105,9 +119,15 @@ impl fmt::Display for Finding {
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     all: Vec<Finding>,
+    left_out: Vec<&'static str>,
 }
 
 impl Findings {
+    /// What would break this rule is not known, or does not matter.
+    pub(super) fn leave_out(&mut self, rule: Rule) {
+        self.left_out.push(rule.id);
+    }
+
     /// At a place of an object, as bad as the rule says.
     pub(super) fn add(&mut self, object: &Object<'_>, at: Node<'_>, rule: Rule, message: impl Into<String>) {
         self.push(object.file, at.line(), rule, rule.severity, message);
@@ -133,6 +153,9 @@ impl Findings {
         severity: Severity,
         message: impl Into<String>,
     ) {
+        if self.left_out.contains(&rule.id) {
+            return;
+        }
         let (file, message) = (file.to_owned(), message.into());
         self.all.push(Finding { file, line, severity, rule: rule.id, message });
     }
@@ -142,19 +165,24 @@ impl Findings {
         self.all.iter().filter(|finding| finding.severity == Severity::Error).count()
     }
 
-    /// Whether anything in it is an error: of two objects in one line, no one can tell which.
+    /// Those of a part of an object: of two parts in one line, no one can tell which.
+    pub(super) fn within(&self, object: &Object<'_>, part: Node<'_>) -> impl Iterator<Item = &Finding> {
+        let (file, lines) = (object.file, part.line()..=part.last_line());
+        self.all.iter().filter(move |finding| finding.file == file && lines.contains(&finding.line))
+    }
+
+    /// Whether anything in it is an error.
     pub(super) fn has_error_in(&self, object: &Object<'_>) -> bool {
-        let lines = object.node.line()..=object.node.last_line();
-        self.all.iter().any(|finding| {
-            finding.severity == Severity::Error
-                && finding.file == object.file
-                && lines.contains(&finding.line)
-        })
+        self.within(object, object.node).any(|finding| finding.severity == Severity::Error)
     }
 
     /// In the order of the files and of their lines, each once.
-    pub(super) fn sorted(mut self, files: &[&str]) -> Vec<Finding> {
-        let place = |finding: &Finding| files.iter().position(|file| *file == finding.file);
+    pub(super) fn sorted(mut self, files: &[Rc<str>]) -> Vec<Finding> {
+        let mut places = BTreeMap::new();
+        for (place, file) in files.iter().enumerate() {
+            places.entry(&**file).or_insert(place);
+        }
+        let place = |finding: &Finding| places.get(finding.file.as_str());
         let key = |finding: &Finding| (place(finding), finding.line, finding.severity, finding.rule);
         self.all.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.message.cmp(&b.message)));
         self.all.dedup();

@@ -11,9 +11,11 @@ use super::object::Object;
 use super::slips::near;
 use crate::objects::rules;
 use flexvol_model::drivers;
-use flexvol_model::profiles;
+use flexvol_model::installed::Meaning;
+use flexvol_model::profiles::{self, Profile};
 use flexvol_protocol::DriverName;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 const FIELDS: [&str; 5] = ["driver", "fsType", "options", "readOnly", "secretRef"];
 
@@ -59,7 +61,34 @@ impl<'a> Flex<'a> {
 
     /// The driver, if it is one of ours.
     pub(super) fn known(&self, installed: &KnownDrivers) -> Option<Known> {
-        installed.known(self.driver.as_ref()?)
+        let name = self.driver.as_ref()?;
+        installed.known(name).or_else(|| installed.known_as(name, Some(&Meaning::Profile(self.of_rook()?))))
+    }
+
+    /// What a volume of Rook's is, whose driver's name does not tell.
+    fn of_rook(&self) -> Option<&'static Profile> {
+        let key = |key: &str| !self.options().get(key).is_absent();
+        let driver = if key("fsName") { "cephfs" } else { "rbd" };
+        let all = profiles::rook(self.driver.as_ref()?).iter().copied();
+        all.filter(|_| key("fsName") || key("image")).find(|profile| profile.driver.name() == driver)
+    }
+
+    /// Warns of the volumes of a name that has both kinds of Rook's.
+    pub(super) fn check_rook(all: &[Self], installed: &KnownDrivers, findings: &mut Findings) {
+        let mut first = BTreeMap::new();
+        for flex in all {
+            let Some(name) = flex.driver.as_ref().filter(|name| installed.known(name).is_none()) else {
+                continue;
+            };
+            let Some(profile) = flex.of_rook() else { continue };
+            if *first.entry(name).or_insert(profile.name) != profile.name {
+                let text = format!(
+                    "{name} has block volumes and file systems of Rook, and an installed driver is for one of them: install \
+                     {name}=rbd or {name}=cephfs, and give the volumes of the other kind another name"
+                );
+                findings.add(flex.object, flex.node.get("driver"), UNKNOWN_DRIVER, text);
+            }
+        }
     }
 
     pub(super) fn check(&self, installed: &KnownDrivers, findings: &mut Findings) {

@@ -55,32 +55,42 @@ impl KnownDrivers {
 
     /// The driver a name stands for, if it is one of ours.
     pub(super) fn known(&self, name: &DriverName) -> Option<Known> {
+        self.known_as(name, self.names.get(name))
+    }
+
+    /// The same where the name has this meaning.
+    pub(super) fn known_as(&self, name: &DriverName, meaning: Option<&Meaning>) -> Option<Known> {
         let own = self.settings.get(name).cloned();
         let certain = own.is_some();
-        let known = self.with(name, own.unwrap_or_default(), certain);
+        let known = with(name, meaning, own.unwrap_or_default(), certain);
         let Some(general) = self.everywhere.as_ref().filter(|_| !certain) else { return known };
         let same = |other: &Known| {
             known.as_ref().is_none_or(|known| known.installed.driver.name() == other.installed.driver.name())
         };
-        self.with(name, general.clone(), true).filter(same).or(known)
+        with(name, meaning, general.clone(), true).filter(same).or(known)
     }
+}
 
-    /// The same with these settings; `None` if they cannot be those of the driver.
-    fn with(&self, name: &DriverName, mut settings: Settings, certain: bool) -> Option<Known> {
-        match self.names.get(name) {
-            Some(Meaning::Driver(driver)) => {
-                settings.driver = Some(driver.name().to_owned());
-                settings.profile = Some(profiles::NONE.to_owned());
-            }
-            Some(Meaning::Profile(profile)) => {
-                settings.driver = Some(profile.driver.name().to_owned());
-                settings.profile = Some(profile.name.to_owned());
-            }
-            None => {}
+/// A driver with these settings; `None` if they cannot be its.
+fn with(
+    name: &DriverName,
+    meaning: Option<&Meaning>,
+    mut settings: Settings,
+    certain: bool,
+) -> Option<Known> {
+    match meaning {
+        Some(Meaning::Driver(driver)) => {
+            settings.driver = Some(driver.name().to_owned());
+            settings.profile = Some(profiles::NONE.to_owned());
         }
-        let installed = Installed::identify(Some(name.directory()), name.driver(), settings).ok()?;
-        Some(Known { installed, certain })
+        Some(Meaning::Profile(profile)) => {
+            settings.driver = Some(profile.driver.name().to_owned());
+            settings.profile = Some(profile.name.to_owned());
+        }
+        None => {}
     }
+    let installed = Installed::identify(Some(name.directory()), name.driver(), settings).ok()?;
+    Some(Known { installed, certain })
 }
 
 #[cfg(test)]

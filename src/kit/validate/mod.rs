@@ -24,29 +24,39 @@
 
 mod finding;
 mod flex;
+mod gather;
 mod known;
+mod mount_pods;
 mod node;
 mod object;
 mod options;
 mod plans;
 mod pods;
+mod prune;
 mod read;
 mod secrets;
 mod slips;
+mod sources;
+mod stream;
+mod take_over;
 mod volumes;
 
 pub use finding::{Finding, RULES, Rule, Severity};
+pub use gather::Gathered;
 pub use known::KnownDrivers;
 pub use plans::{Planned, PlannedCall};
 pub use read::Source;
+pub use take_over::{Change, Outcome, TakenOver};
 
 use crate::objects::{Objects, Origin, Secrets, Used};
 use finding::{BINDING, Findings, NOTHING, OBJECT, SHAPE};
 use flex::{Flex, Owner};
 use object::Object;
+use read::Document;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
 
 /// Kubelet's default; it is in every target.
 const KUBELET_ROOT: &str = "/var/lib/kubelet";
@@ -60,6 +70,8 @@ pub struct Report {
     pub volumes: usize,
     /// What becomes of those that a driver of ours can make a plan for.
     pub plans: Vec<Planned>,
+    /// What would become of the volumes under drivers of ours, by their drivers.
+    pub taken_over: Vec<TakenOver>,
 }
 
 impl Report {
@@ -71,14 +83,28 @@ impl Report {
 
 /// Looks at the objects of all texts together.
 pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
-    let mut findings = Findings::default();
-    let documents = read::read(sources, &mut findings);
-    let objects = read::objects(&documents, &mut findings);
+    let mut gathered = Gathered::default();
+    for source in sources {
+        gathered.text(source.name, source.text);
+    }
+    gathered.report(installed)
+}
+
+/// Looks at the objects of all documents together.
+fn validated(
+    documents: &[Document],
+    files: &[Rc<str>],
+    mut findings: Findings,
+    installed: &KnownDrivers,
+) -> Report {
+    let objects = read::objects(documents, &mut findings);
     let flexes: Vec<_> = objects.iter().flat_map(flex::of).collect();
     let drivers = flexes.iter().filter_map(|flex| Some(flex.driver.as_ref()?.to_string()));
     let drivers: BTreeSet<_> = drivers.collect();
     for object in &objects {
         slips::check(object, &mut findings);
+        sources::check(object, installed, &mut findings);
+        mount_pods::check(object, installed, &mut findings);
         pods::check_names(object, &mut findings);
         if object.kind == "Secret" {
             secrets::check(object, &drivers, &mut findings);
@@ -86,20 +112,22 @@ pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
         }
     }
     let sound = check_each(&flexes, installed, &mut findings);
+    Flex::check_rook(&flexes, installed, &mut findings);
     let cluster = resolve(&objects, &mut findings);
     let used = cluster.used(Path::new(KUBELET_ROOT), Secrets::IfThere);
     let mut plans = Vec::new();
-    for (flex, sound) in flexes.iter().zip(sound) {
-        plans.extend(check_used(flex, sound, &objects, &used, installed, &mut findings));
+    for (flex, sound) in flexes.iter().zip(&sound) {
+        plans.extend(check_used(flex, *sound, &objects, &used, installed, &mut findings));
     }
     pods::check_claims(&objects, &mut findings);
     check_bindings(&cluster, &objects, &mut findings);
-    if let (true, Some(first)) = (flexes.is_empty() && findings.errors() == 0, sources.first()) {
+    let is_empty = flexes.is_empty() && !objects.iter().any(mount_pods::is_one);
+    if let (true, Some(first)) = (is_empty && findings.errors() == 0, files.first()) {
         let text = "there is no FlexVolume in the files: give a Pod with one, or a PersistentVolume";
-        findings.push(first.name, 1, NOTHING, Severity::Warning, text);
+        findings.push(first, 1, NOTHING, Severity::Warning, text);
     }
-    let files: Vec<_> = sources.iter().map(|source| source.name).collect();
-    Report { findings: findings.sorted(&files), volumes: flexes.len(), plans }
+    let taken_over = take_over::of(&flexes, &sound, installed, &findings);
+    Report { findings: findings.sorted(files), volumes: flexes.len(), plans, taken_over }
 }
 
 /// Each `flexVolume` on its own; which of them a driver can be asked about.
@@ -169,7 +197,8 @@ fn is_of(flex: &Flex<'_>, used: &Used) -> bool {
 fn check_bindings(cluster: &Objects, all: &[Object<'_>], findings: &mut Findings) {
     for (key, why) in cluster.misfits() {
         let is_it = |object: &&Object<'_>| object.kind == "PersistentVolumeClaim" && object.key == key;
-        if let Some(claim) = all.iter().find(is_it) {
+        // One with a mistake in it may mean something else.
+        if let Some(claim) = all.iter().find(is_it).filter(|claim| !findings.has_error_in(claim)) {
             findings.add(claim, claim.node.at(&["spec", "volumeName"]), BINDING, why);
         }
     }

@@ -90,6 +90,13 @@ impl Flex<'_> {
             None if driver.options().is_empty() => None,
             None => schema::complaint(key, driver.options()),
         }?;
+        let of_secret = driver.secrets().iter().any(|spec| spec.keys.contains(&key));
+        if of_secret && !why.starts_with("did you mean") {
+            let kind = self.driver.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Some(format!(
+                "it is a key of the Secret: put it into one of type {kind} that secretRef names"
+            ));
+        }
         let lower = key.to_ascii_lowercase();
         if SECRETIVE.iter().any(|word| lower.contains(word)) && !why.starts_with("did you mean") {
             let kind = self.driver.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -8,6 +8,7 @@ use crate::objects::Used;
 use flexvol_kubelet::PodVolume;
 use flexvol_model::plan::{Plan, Step};
 use flexvol_protocol::failure::Code;
+use flexvol_protocol::mount_options;
 use flexvol_protocol::{Call, Verb};
 use serde::Serialize;
 
@@ -107,13 +108,14 @@ impl Flex<'_> {
     /// What becomes of options otherwise than who wrote them may think.
     fn note(&self, known: &Known, volume: &PodVolume, findings: &mut Findings) {
         let understood = volume.mount_call().and_then(|call| known.installed.understood(&call));
+        let (call, notes) = understood.map_or((None, Vec::new()), |(call, notes)| (Some(call), notes));
+        let list = call.as_ref().and_then(|call| call.options()?.own.get("mountOptions"));
+        for word in list.into_iter().flat_map(|list| mount_options::idle(list)) {
+            let text = format!("mountOptions: {word:?} asks for nothing here: leave it out");
+            findings.add(self.object, self.place(&text, known), NO_EFFECT, text);
+        }
         // Those have been named already.
-        let stray = |note: &String| {
-            let complaint = |key: &str| known.installed.profile.and_then(|profile| profile.complaint(key));
-            self.options().members().any(|(key, _)| complaint(key).as_ref() == Some(note))
-        };
-        let notes = understood.map(|(_, notes)| notes).unwrap_or_default();
-        for note in notes.into_iter().filter(|note| !stray(note)) {
+        for note in notes.into_iter().filter(|note| !self.is_passed_over(known, note)) {
             let rule = if note.contains("open to whoever") { OPEN_SECRET } else { NO_EFFECT };
             findings.add(self.object, self.place(&note, known), rule, note);
         }
@@ -121,7 +123,8 @@ impl Flex<'_> {
 
     fn refuse(&self, message: &str, known: &Known, findings: &mut Findings) {
         let place = self.place(message, known);
-        if known.certain {
+        // Whatever the side file says.
+        if known.certain || message.contains("is not a plain absolute path") {
             findings.add(self.object, place, POLICY, message);
         } else {
             let text =

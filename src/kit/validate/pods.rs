@@ -1,9 +1,9 @@
 //! Names, and what volumes of different pods mean to each other.
 
-use super::finding::{CLAIM_MISSING, Findings, NAME, VOLUME_MOUNT};
+use super::finding::{CLAIM_MISSING, Findings, NAME, SUB_PATH, VOLUME_MOUNT};
 use super::node::Node;
 use super::object::Object;
-use super::read::in_no_file;
+use super::read::missing;
 use super::slips::containers;
 use crate::objects::{Key, rules};
 use flexvol_model::schema::did_you_mean;
@@ -62,8 +62,15 @@ fn check_pod(object: &Object<'_>, pod: Node<'_>, findings: &mut Findings) {
 }
 
 fn check_mounts(object: &Object<'_>, spec: Node<'_>, volumes: &BTreeSet<&str>, findings: &mut Findings) {
-    let named = containers(spec).flat_map(|container| container.get("volumeMounts").entries());
-    for name in named.map(|mount| mount.get("name")) {
+    let mounts = || containers(spec).flat_map(|container| container.get("volumeMounts").entries());
+    for path in mounts().flat_map(|mount| ["subPath", "subPathExpr"].map(|key| mount.get(key))) {
+        if path.text().is_some_and(|text| text.starts_with('/') || text.split('/').any(|part| part == "..")) {
+            let text = "a subPath is below its volume, and the API server refuses another: write it without / in front \
+                and without ..";
+            findings.add(object, path, SUB_PATH, text);
+        }
+    }
+    for name in mounts().map(|mount| mount.get("name")) {
         let Some(text) = name.text().filter(|text| !volumes.contains(text)) else { continue };
         let fix = match did_you_mean(text, volumes.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
@@ -88,7 +95,9 @@ pub(super) fn check_claims(all: &[Object<'_>], findings: &mut Findings) {
             let Some(name) = node.text().filter(|name| rules::is_subdomain(name)) else { continue };
             let key = (object.key.0.clone(), name.to_owned());
             if !claims.contains(&&key) && !reserved.contains(&key) {
-                findings.add(object, node, CLAIM_MISSING, missing(&key, &claims));
+                let here = claims.iter().copied().filter(|claim| claim.0 == key.0);
+                let text = missing(node, ("PersistentVolumeClaim", &key), claims.iter().copied(), here);
+                findings.add(object, node, CLAIM_MISSING, text);
             }
         }
     }
@@ -99,10 +108,4 @@ fn reserved_for(volume: &Object<'_>) -> Option<Key> {
     let reference = volume.node.at(&["spec", "claimRef"]);
     let namespace = reference.get("namespace").text().unwrap_or("default");
     Some((namespace.to_owned(), reference.get("name").text()?.to_owned()))
-}
-
-fn missing(key: &Key, claims: &[&Key]) -> String {
-    let here = claims.iter().copied().filter(|claim| claim.0 == key.0);
-    let otherwise = "add its file, and its volume is checked too";
-    in_no_file("PersistentVolumeClaim", key, claims.iter().copied(), here, otherwise)
 }

@@ -7,6 +7,7 @@ use crate::objects::{Key, rules};
 use crate::yaml::{self, Lines};
 use flexvol_model::schema::did_you_mean;
 use serde_json::Value;
+use std::rc::Rc;
 
 /// A text to look at, under the name that findings shall give it.
 #[derive(Clone, Copy, Debug)]
@@ -18,34 +19,41 @@ pub struct Source<'a> {
 }
 
 /// A document of a file.
-pub(super) struct Document<'a> {
-    file: &'a str,
-    value: Value,
-    lines: Lines,
+pub(super) struct Document {
+    pub(super) file: Rc<str>,
+    pub(super) value: Value,
+    pub(super) lines: Lines,
 }
 
-/// Every document that can be read.
-pub(super) fn read<'a>(sources: &[Source<'a>], findings: &mut Findings) -> Vec<Document<'a>> {
-    let mut all = Vec::new();
-    for Source { name: file, text } in sources {
-        match yaml::parse_with_lines(text) {
-            Ok(documents) => {
-                all.extend(documents.into_iter().map(|(value, lines)| Document { file, value, lines }));
-            }
-            Err(mistake) => {
-                let message = format!("not valid YAML at column {}: {}", mistake.column, mistake.what);
-                findings.push(file, mistake.line, SYNTAX, Severity::Error, message);
-            }
+/// What is said of a document that is no object.
+pub(super) const NO_MAPPING: &str =
+    "a document must be a mapping: write one Kubernetes object, and --- before the next";
+
+/// Every document of a file that can be read.
+pub(super) fn read(file: &Rc<str>, text: &str, findings: &mut Findings) -> Vec<Document> {
+    match yaml::parse_with_lines(text) {
+        Ok(documents) => {
+            let document = |(value, lines)| Document { file: Rc::clone(file), value, lines };
+            documents.into_iter().map(document).collect()
+        }
+        Err(mistake) => {
+            let message = if text.contains("{{") && text.contains("}}") {
+                "this is a template of Helm: render it first (helm template … | flexvol validate -f -)"
+                    .to_owned()
+            } else {
+                format!("not valid YAML at column {}: {}", mistake.column, mistake.what)
+            };
+            findings.push(file, mistake.line, SYNTAX, Severity::Error, message);
+            Vec::new()
         }
     }
-    all
 }
 
 /// Every object of the documents.
-pub(super) fn objects<'a>(documents: &'a [Document<'a>], findings: &mut Findings) -> Vec<Object<'a>> {
+pub(super) fn objects<'a>(documents: &'a [Document], findings: &mut Findings) -> Vec<Object<'a>> {
     let mut all = Vec::new();
     for document in documents {
-        add(document.file, Node::root(&document.value, &document.lines), &mut all, findings);
+        add(&document.file, Node::root(&document.value, &document.lines), &mut all, findings);
     }
     all
 }
@@ -53,7 +61,7 @@ pub(super) fn objects<'a>(documents: &'a [Document<'a>], findings: &mut Findings
 fn add<'a>(file: &'a str, node: Node<'a>, all: &mut Vec<Object<'a>>, findings: &mut Findings) {
     let mut refuse = |why: &str| findings.push(file, node.line(), OBJECT, Severity::Error, why);
     if !node.value().is_object() {
-        return refuse("a document must be a mapping: write one Kubernetes object, and --- before the next");
+        return refuse(NO_MAPPING);
     }
     let Some(kind) = node.get("kind").text() else {
         return refuse("an object has no kind: it is no Kubernetes object");
@@ -63,22 +71,31 @@ fn add<'a>(file: &'a str, node: Node<'a>, all: &mut Vec<Object<'a>>, findings: &
         items.entries().for_each(|item| add(file, item, all, findings));
         return;
     }
+    all.push(Object { file, kind, node, key: key(node) });
+}
+
+/// Namespace and name of an object.
+pub(super) fn key(node: Node<'_>) -> Key {
     let metadata = node.get("metadata");
     // The API server makes a name up; any will do here.
     let generated = metadata.get("generateName").text().map(|start| format!("{start}x"));
     let name = metadata.get("name").text().map(str::to_owned).or(generated).unwrap_or_default();
-    let namespace = metadata.get("namespace").text().unwrap_or("default").to_owned();
-    all.push(Object { file, kind, node, key: (namespace, name) });
+    (metadata.get("namespace").text().unwrap_or("default").to_owned(), name)
+}
+
+/// The pod itself or the template of one.
+pub(super) fn pod<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
+    if kind == "Pod" {
+        return Some(node);
+    }
+    let templates = rules::TEMPLATES.iter().map(|path| node.at(path));
+    templates.into_iter().find(|template| !template.at(&["spec", "containers"]).is_absent())
 }
 
 impl<'a> Object<'a> {
     /// The pod itself or the template of one.
     pub(super) fn pod(&self) -> Option<Node<'a>> {
-        if self.kind == "Pod" {
-            return Some(self.node);
-        }
-        let templates = rules::TEMPLATES.iter().map(|path| self.node.at(path));
-        templates.into_iter().find(|template| !template.at(&["spec", "containers"]).is_absent())
+        pod(self.node, self.kind)
     }
 
     /// The pod that the volumes are found under; of several that a set makes, the first.
@@ -103,21 +120,25 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Of an object that is named and in no file: which of `all` of its kind may be meant, those of
-/// `likely` by their names, or `otherwise`.
-pub(super) fn in_no_file<'a>(
-    kind: &str,
-    key: &Key,
+/// Of an object that is named `at` a place and not there: which of `all` of its kind may be meant,
+/// those of `likely` by their names.
+pub(super) fn missing<'a>(
+    at: Node<'_>,
+    (kind, key): (&str, &Key),
     mut all: impl Iterator<Item = &'a Key>,
     likely: impl Iterator<Item = &'a Key>,
-    otherwise: &str,
 ) -> String {
     let (namespace, name) = key;
     let elsewhere = all.find(|other| other.1 == *name);
+    // What has no line is of a cluster.
+    let (place, otherwise) = match at.line() {
+        0 => ("not in the cluster", "create it, or correct the name"),
+        _ => ("in no file", "add its file, and it is checked too"),
+    };
     let fix = match (elsewhere, did_you_mean(name, likely.map(|other| other.1.as_str()))) {
         (Some(other), _) => format!("there is one in namespace {}: fix one of them", other.0),
         (None, Some(near)) => format!("did you mean {near}?"),
         (None, None) => otherwise.to_owned(),
     };
-    format!("{kind} {namespace}/{name} is in no file: {fix}")
+    format!("{kind} {namespace}/{name} is {place}: {fix}")
 }

@@ -1,10 +1,11 @@
 //! Secrets, and what volumes say of them.
 
 use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
-use super::flex::{Flex, Owner};
+use super::flex::{self, Flex, Owner};
 use super::known::{Known, KnownDrivers};
+use super::node::Node;
 use super::object::Object;
-use super::read::in_no_file;
+use super::read;
 use super::slips::near;
 use crate::objects::{Key, Used, rules};
 use flexvol_protocol::DriverName;
@@ -126,6 +127,7 @@ impl Flex<'_> {
     /// known.
     pub(super) fn check_secrets(&self, all: &[Object<'_>], used: &[&Used], findings: &mut Findings) -> bool {
         let (Some(driver), Some(name)) = (&self.driver, self.node.at(&["secretRef", "name"]).text()) else {
+            self.note_unnamed(all, findings);
             return true;
         };
         let namespaces = self.namespaces(used);
@@ -140,12 +142,36 @@ impl Flex<'_> {
             if let Some(secret) = own.iter().filter(here).find(|secret| secret.key.1 == name) {
                 complete &= check_type(secret, driver, findings) && !findings.has_error_in(secret);
             } else {
-                let text = missing(&(namespace, name.to_owned()), driver, &own);
-                findings.add(self.object, self.node.at(&["secretRef", "name"]), SECRET_MISSING, text);
+                let at = self.node.at(&["secretRef", "name"]);
+                let text = missing(at, &(namespace, name.to_owned()), driver, &own);
+                findings.add(self.object, at, SECRET_MISSING, text);
                 complete = false;
             }
         }
         complete
+    }
+
+    /// A Secret that can only be meant for this driver, where no volume names it.
+    fn note_unnamed(&self, all: &[Object<'_>], findings: &mut Findings) {
+        let Some(kind) = self.driver.as_ref().filter(|_| self.node.get("secretRef").is_absent()) else {
+            return;
+        };
+        let kind = kind.to_string();
+        let is_its =
+            |object: &&Object<'_>| object.kind == "Secret" && object.node.get("type").text() == Some(&kind);
+        let is_named = |secret: &Object<'_>| {
+            let mut named =
+                all.iter().flat_map(flex::of).filter_map(|flex| flex.node.at(&["secretRef", "name"]).text());
+            named.any(|name| name == secret.key.1)
+        };
+        if let Some(secret) = all.iter().filter(is_its).find(|secret| !is_named(secret)) {
+            let (namespace, name) = &secret.key;
+            let text = format!(
+                "no secretRef, so the driver does not get the Secret {namespace}/{name}, which is of its type: write \
+                 secretRef: {{name: {name}}}"
+            );
+            findings.suspect(self.object, self.node, SECRET_MISSING, text);
+        }
     }
 
     /// Where kubelet looks for the Secret.
@@ -177,10 +203,9 @@ fn check_type(secret: &Object<'_>, driver: &DriverName, findings: &mut Findings)
     false
 }
 
-fn missing(key: &Key, driver: &DriverName, all: &[&Object<'_>]) -> String {
+fn missing(at: Node<'_>, key: &Key, driver: &DriverName, all: &[&Object<'_>]) -> String {
     let kind = driver.to_string();
     let fits = |secret: &&&Object<'_>| secret.key.0 == key.0 && secret.node.get("type").text() == Some(&kind);
     let here = all.iter().filter(fits).map(|secret| &secret.key);
-    let all = all.iter().map(|secret| &secret.key);
-    in_no_file("Secret", key, all, here, "add its file, and it is checked too")
+    read::missing(at, ("Secret", key), all.iter().map(|secret| &secret.key), here)
 }

@@ -14,6 +14,9 @@ const VOLUME: &[&str] =
 const CLAIM: &[&str] =
     &["accessModes", "resources", "selector", "storageClassName", "volumeMode", "volumeName"];
 
+/// Fields of a `flexVolume`, which end up beside it where they are indented too little.
+const OF_FLEX: &[&str] = &["driver", "fsType", "options", "readOnly", "secretRef"];
+
 const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// The containers of a pod's spec, of all kinds.
@@ -27,7 +30,10 @@ pub(super) fn containers(spec: Node<'_>) -> impl Iterator<Item = Node<'_>> {
 pub(super) fn check(object: &Object<'_>, findings: &mut Findings) {
     let spec = object.node.get("spec");
     match object.kind {
-        "PersistentVolume" => check_fields(object, "spec", spec, VOLUME, findings),
+        "PersistentVolume" => {
+            check_fields(object, "spec", spec, VOLUME, findings);
+            check_indent(object, "spec", spec, findings);
+        }
         "PersistentVolumeClaim" => check_fields(object, "spec", spec, CLAIM, findings),
         "Secret" => check_fields(object, "a Secret", object.node, &["data", "stringData", "type"], findings),
         _ => {}
@@ -45,6 +51,7 @@ fn check_pod(object: &Object<'_>, spec: Node<'_>, findings: &mut Findings) {
     check_fields(object, "securityContext", spec.get("securityContext"), &["fsGroup"], findings);
     for volume in spec.get("volumes").entries() {
         check_fields(object, "a volume", volume, &["flexVolume", "persistentVolumeClaim"], findings);
+        check_indent(object, "a volume", volume, findings);
     }
     for container in containers(spec) {
         check_fields(object, "a container", container, &["volumeMounts"], findings);
@@ -57,6 +64,16 @@ fn check_fields(object: &Object<'_>, what: &str, of: Node<'_>, fields: &[&str], 
             let text = format!("{what} has no field {key:?}: did you mean {near:?}?");
             findings.add(object, node, UNKNOWN_FIELD, text);
         }
+    }
+}
+
+fn check_indent(object: &Object<'_>, what: &str, of: Node<'_>, findings: &mut Findings) {
+    if !of.members().any(|(key, _)| key == "flexVolume") {
+        return;
+    }
+    for (key, node) in of.members().filter(|(key, _)| OF_FLEX.contains(key)) {
+        let text = format!("{what} has no field {key:?}: indent it further, so that it is below flexVolume");
+        findings.add(object, node, UNKNOWN_FIELD, text);
     }
 }
 

@@ -1,13 +1,19 @@
 //! What a `PersistentVolume` says around its `flexVolume`.
 
 use super::finding::{
-    ACCESS_MODES, CAPACITY, Findings, INLINE_ATTACHED, MOUNT_OPTIONS, READ_ONLY, VOLUME_MODE,
+    ACCESS_MODES, CAPACITY, Findings, INLINE_ATTACHED, MOUNT_OPTIONS, READ_ONLY, RECLAIM, SHARED, VOLUME_MODE,
 };
 use super::flex::{Flex, Owner};
 use super::known::Known;
 use crate::objects::{Used, rules};
 use flexvol_protocol::Access;
 use serde_json::Value;
+
+/// Drivers whose volumes several nodes cannot write to, and why.
+const NOT_SHARED: &[(&[&str], &str)] = &[
+    (&["iscsi", "lvm", "nbd", "qcow2", "rbd"], "two nodes that write to one device destroy its file system"),
+    (&["tmpfs"], "each pod has a memory of its own"),
+];
 
 impl Flex<'_> {
     /// For a PV, and for an inline volume that should be one.
@@ -16,6 +22,7 @@ impl Flex<'_> {
             self.check_mount_options(findings);
             self.check_sizes(known, findings);
             self.check_access(used, findings);
+            self.check_promises(known, findings);
         } else {
             self.check_inline(known, findings);
         }
@@ -71,6 +78,22 @@ impl Flex<'_> {
         if modes.is_absent() || modes.value().as_array().is_some_and(Vec::is_empty) {
             let text = "spec.accessModes is missing: the API server refuses the volume: add one such as ReadWriteOnce";
             findings.add(self.object, spec, ACCESS_MODES, text);
+        }
+    }
+
+    /// What is promised of it, and nobody keeps.
+    fn check_promises(&self, known: Option<&Known>, findings: &mut Findings) {
+        let spec = self.object.node.get("spec");
+        let (modes, policy) = (spec.get("accessModes"), spec.get("persistentVolumeReclaimPolicy"));
+        if policy.text() == Some("Delete") {
+            let text = "nothing deletes a FlexVolume, and the PersistentVolume ends as Failed: write Retain";
+            findings.add(self.object, policy, RECLAIM, text);
+        }
+        let driver = known.map(|known| known.installed.driver.name()).unwrap_or_default();
+        let Some((_, how)) = NOT_SHARED.iter().find(|(names, _)| names.contains(&driver)) else { return };
+        if modes.entries().any(|mode| mode.text() == Some("ReadWriteMany")) {
+            let text = format!("ReadWriteMany, but {how}: write ReadWriteOnce");
+            findings.add(self.object, modes, SHARED, text);
         }
     }
 

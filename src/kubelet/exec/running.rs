@@ -1,6 +1,6 @@
 //! A driver that runs: watched, read, and stopped if it does not end.
 
-use super::{End, Reader, Run, Stop, Terms};
+use super::{End, LONGEST_WAIT, Reader, Run, Stop, Terms};
 use flexvol_linux::proc::child::{self, Pid, Signal};
 use flexvol_linux::proc::signal;
 use std::io;
@@ -17,9 +17,6 @@ const BLIND_TICK: Duration = Duration::from_millis(10);
 
 /// How long a signal that comes just before we wait for the driver goes unseen.
 const SIGNAL_TICK: Duration = Duration::from_millis(100);
-
-/// The longest wait the kernel is asked for: it takes no number that is too large.
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// How much a slow reader takes at once.
 const SIP: usize = 64;
@@ -72,23 +69,29 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// To the end of the process and of its output, or to the end of our patience.
-    pub(super) fn watch(mut self) -> io::Result<Run> {
+    /// Waits for so long at most until something happens. All of it, once the process and its
+    /// output have ended, or our patience: then it is not called again.
+    pub(super) fn advance(&mut self, wait: Duration) -> io::Result<Option<Run>> {
         let terms = self.terms;
-        let stopped = loop {
-            let over = self.is_over()?;
-            let due = self.observe().unwrap_or(LONGEST_WAIT);
-            let left = self.left();
-            match () {
-                () if over => break None,
-                () if self.output.len() > terms.output_limit => break Some(Stop::OutputLimit),
-                () if left.is_zero() => break Some(Stop::Patience),
-                () if terms.heeds_signals && signal::interrupted() => break Some(Stop::Told),
-                () if terms.heeds_signals => self.turn(left.min(due).min(SIGNAL_TICK))?,
-                () => self.turn(left.min(due))?,
+        let over = self.is_over()?;
+        let due = self.observe().unwrap_or(LONGEST_WAIT);
+        let left = self.left();
+        let tick = if terms.heeds_signals { SIGNAL_TICK } else { LONGEST_WAIT };
+        let stopped = match () {
+            () if over => None,
+            () if self.output.len() > terms.output_limit => Some(Stop::OutputLimit),
+            () if left.is_zero() => Some(Stop::Patience),
+            () if terms.heeds_signals && signal::interrupted() => Some(Stop::Told),
+            () => {
+                self.turn(left.min(due).min(tick).min(wait))?;
+                return Ok(None);
             }
         };
-        let (exited, closed) = (self.exited, self.closed);
+        self.end(stopped).map(Some)
+    }
+
+    fn end(&mut self, stopped: Option<Stop>) -> io::Result<Run> {
+        let (terms, exited, closed) = (self.terms, self.exited, self.closed);
         match stopped {
             None => {}
             // Whoever holds the output is no part of the call any more.
@@ -100,9 +103,8 @@ impl<'a> Running<'a> {
             observer.ended(self.exited.is_some())?;
         }
         let end = if self.exited.is_some() { self.process.wait()?.into() } else { End::Immortal };
-        let took = self.start.elapsed();
-        let Self { unheard, output, .. } = self;
-        Ok(Run { end, exited, closed, took, output, stopped, unheard })
+        let (took, output) = (self.start.elapsed(), std::mem::take(&mut self.output));
+        Ok(Run { end, exited, closed, took, output, stopped, unheard: self.unheard })
     }
 
     /// How long to wait yet.

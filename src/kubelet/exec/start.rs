@@ -1,6 +1,7 @@
 //! How a driver is started.
 
 use super::{Reader, Terms};
+use flexvol_linux::fs::opened::in_memory;
 use flexvol_linux::proc::{child, limits};
 use std::ffi::OsString;
 use std::io;
@@ -11,6 +12,9 @@ use std::process::{Child, Command, Stdio};
 
 /// Standard input, and what must be held as long as nothing shall come on it.
 pub(super) fn input(terms: &Terms) -> io::Result<(Stdio, Option<OwnedFd>)> {
+    if let Some(input) = &terms.input {
+        return Ok((in_memory("input", input.expose())?.into(), None));
+    }
     if !terms.silent_input {
         return Ok((Stdio::null(), None));
     }

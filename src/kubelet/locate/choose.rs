@@ -2,6 +2,7 @@
 
 use crate::platform::{ObstacleKind, Platform};
 use flexvol_linux::fs::exec_dir::{Condition, ExecDirState};
+use flexvol_protocol::ordered;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -111,7 +112,7 @@ pub struct Located {
 
 /// Chooses all directories of the best origin that names one; none, if a better one is unclear.
 pub fn choose(mut claims: Vec<Claim>, platform: Option<&'static Platform>) -> Located {
-    claims.sort_by_key(|claim| claim.origin);
+    ordered::sort(&mut claims, |claim| claim.origin);
     let said = claims.iter().find(|claim| !matches!(claim.place, Err(NoPlace::Refused(_))));
     let best = said.map(|claim| claim.origin);
     let judge = |claim: Claim| {

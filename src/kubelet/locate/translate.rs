@@ -1,6 +1,7 @@
 //! Where a directory of another mount namespace is in ours. Pure.
 
 use flexvol_linux::mount::mount_table::Entry;
+use flexvol_protocol::ordered::sort;
 use std::path::{Path, PathBuf};
 
 /// The paths at which `ours` shows the directory that is `below` the mount `theirs`, the shortest
@@ -13,7 +14,7 @@ pub(super) fn candidates(theirs: &Entry, below: &Path, ours: &[Entry]) -> Vec<Pa
     let mut found: Vec<_> = same
         .filter_map(|entry| Some(joined(&entry.target, on_device.strip_prefix(&entry.root).ok()?)))
         .collect();
-    found.sort_by_key(|path| path.components().count());
+    sort(&mut found, |path| path.components().count());
     found.dedup();
     found
 }

@@ -27,7 +27,10 @@ pub(super) fn of(executable: &Path, exchange: &Exchange) -> Option<String> {
         (End::Signaled(signal), Verdict::Failure(Fault::Malformed(_))) => {
             Some(format!("it was killed by signal {signal} before it had answered"))
         }
-        (_, Verdict::Failure(Fault::Malformed(_))) => Some(malformed(run)),
+        (_, Verdict::Failure(Fault::Malformed(why))) => Some(malformed(run, why)),
+        (_, Verdict::Failure(Fault::Status { status, .. })) if status != "Failure" => Some(format!(
+            "the status {status:?} counts as a failure: say exactly \"Success\", \"Failure\" or \"Not supported\""
+        )),
         (_, Verdict::Failure(Fault::End(_))) => {
             Some("it said Success and then failed: exit with 0".to_owned())
         }
@@ -36,13 +39,31 @@ pub(super) fn of(executable: &Path, exchange: &Exchange) -> Option<String> {
     }
 }
 
-fn malformed(run: &Run) -> String {
+fn malformed(run: &Run, why: &str) -> String {
     if run.output.trim_ascii().is_empty() {
         return format!("it printed nothing: {WANTED}");
     }
     let shown = &run.output[..run.output.len().min(4 * SHOWN)];
-    let text = one_line(&String::from_utf8_lossy(shown), SHOWN);
+    let text = String::from_utf8_lossy(shown);
+    if let Some(program) = text.lines().find_map(missing) {
+        return format!(
+            "it calls {program}, which is not on this node: install it, or correct its name in the driver"
+        );
+    }
+    if why.contains("cannot unmarshal") {
+        return format!(
+            "a value in its answer has another type than kubelet reads: write true and false without quotes: {WANTED}"
+        );
+    }
+    let text = one_line(&text, SHOWN);
     format!("it printed {text:?}: print one JSON object and nothing else, also not to standard error")
+}
+
+/// The program that a shell has not found: `d: 3: jqq: not found`, `d: line 3: jqq: command not
+/// found`.
+fn missing(line: &str) -> Option<&str> {
+    let before = line.strip_suffix(": command not found").or_else(|| line.strip_suffix(": not found"))?;
+    before.rsplit(": ").next().filter(|name| !name.is_empty() && !name.contains([' ', '/']))
 }
 
 fn not_started(executable: &Path, reason: &str) -> String {

@@ -418,7 +418,8 @@ mod tests {
                 (Ok(()), noted) => break assert_eq!(noted, Some(LARGE)),
                 (Err(failure), noted) => {
                     assert_eq!(failure.code(), Code::Timeout, "{failure}");
-                    assert!(noted.is_none_or(|at| at > from), "{noted:?} after {from}");
+                    // Where all is read a call reads samples alone, and may be late for them.
+                    assert!(noted.is_none_or(|at| at > from || from == LARGE), "{noted:?} after {from}");
                     if noted.is_some() {
                         assert!(failure.message().contains("MiB are zero"), "{failure}");
                     }

@@ -17,6 +17,7 @@ use crate::proc::helper::{HelperExit, Invocation, Tools};
 use crate::proc::namespace;
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::ordered;
 use flexvol_protocol::secret::Secret;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -76,7 +77,7 @@ impl Session {
         let sessions = names.map(|name| Self(name.path()));
         let mut sessions: Vec<_> =
             sessions.filter(|session| session.attribute("targetname").as_deref() == Some(target)).collect();
-        sessions.sort_by_key(Self::number);
+        ordered::sort(&mut sessions, Self::number);
         sessions
     }
 

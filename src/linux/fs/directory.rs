@@ -36,8 +36,8 @@ const LINK_LIMIT: usize = 40;
 /// An opened directory.
 #[derive(Debug)]
 pub struct Directory {
-    fd: OwnedFd,
-    path: PathBuf,
+    pub(super) fd: OwnedFd,
+    pub(super) path: PathBuf,
 }
 
 /// What a name in a directory is.

@@ -19,6 +19,16 @@ const PAGE: usize = 4096;
 /// The text of a file of at most `limit` bytes; `None` if there is no such file.
 pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     let what = || format!("read {}", path.display());
+    let Some(file) = open_regular(path)? else { return Ok(None) };
+    let mut text = String::new();
+    file.take(limit as u64 + 1).read_to_string(&mut text).with_context(what)?;
+    ensure!(text.len() <= limit, "{} is larger than {limit} bytes", path.display());
+    Ok(Some(text))
+}
+
+/// Opens a regular file to be read; `None` if there is no such file.
+pub fn open_regular(path: &Path) -> Result<Option<File>> {
+    let what = || format!("read {}", path.display());
     // Not blocking: a fifo of that name must not hold anybody up.
     let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -28,10 +38,7 @@ pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     };
     // What someone else writes to, or a device, has no end.
     ensure!(file.metadata().with_context(what)?.is_file(), "{} is no regular file", path.display());
-    let mut text = String::new();
-    file.take(limit as u64 + 1).read_to_string(&mut text).with_context(what)?;
-    ensure!(text.len() <= limit, "{} is larger than {limit} bytes", path.display());
-    Ok(Some(text))
+    Ok(Some(file))
 }
 
 /// The first bytes of a regular file, at most so many; `None` if they cannot be read.

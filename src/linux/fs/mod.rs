@@ -10,6 +10,7 @@ pub mod inotify;
 pub mod lease;
 pub mod listing;
 pub mod lock;
+pub mod of_root;
 pub mod openat_beneath;
 pub mod opened;
 pub mod private;

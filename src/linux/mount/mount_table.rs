@@ -49,8 +49,7 @@ impl Entry {
 
 /// All entries, in the kernel's order: of several at one target the last is on top.
 pub fn read() -> Result<Vec<Entry>> {
-    let text = std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
-    Ok(parse_all(&text))
+    Ok(parse_all(&own()?))
 }
 
 /// The entries of a table's text, for one that is not this process's.
@@ -85,13 +84,40 @@ pub fn inside(mount: u64) -> Result<Vec<Entry>> {
 /// Whether mounts made below a path travel to other mount namespaces, by the innermost mount that
 /// the path is in; `None` if it is in none.
 pub fn is_shared(path: &Path) -> Result<Option<bool>> {
-    let text = std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
-    let lines = text.split(|byte| *byte == b'\n');
+    Ok(peers(&own()?, path).map(|peers| peers.shared.is_some()))
+}
+
+/// Whether mounts that another process makes below a path appear here; `None` if its table cannot
+/// be read, or the path is in no mount.
+pub fn appears_here(pid: u32, path: &Path) -> Result<Option<bool>> {
+    let Ok(theirs) = std::fs::read(format!("/proc/{pid}/mountinfo")) else { return Ok(None) };
+    let (Some(ours), Some(theirs)) = (peers(&own()?, path), peers(&theirs, path)) else { return Ok(None) };
+    let group = theirs.shared;
+    Ok(Some(group.is_some() && (group == ours.shared || group == ours.master)))
+}
+
+fn own() -> Result<Vec<u8>> {
+    std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")
+}
+
+/// The numbers of peer groups: what a mount gives its mounts to, and what it gets some from.
+#[derive(Debug, PartialEq, Eq)]
+struct Peers {
+    shared: Option<u64>,
+    master: Option<u64>,
+}
+
+/// Of the innermost mount of a table that a path is in.
+fn peers(table: &[u8], path: &Path) -> Option<Peers> {
+    let lines = table.split(|byte| *byte == b'\n');
     let around = lines
         .filter_map(|line| Some((parse(line)?, line)))
         .filter(|(entry, _)| path.starts_with(&entry.target));
-    let innermost = around.max_by_key(|(entry, _)| entry.target.components().count());
-    Ok(innermost.map(|(_, line)| String::from_utf8_lossy(line).contains(" shared:")))
+    let (_, line) = around.max_by_key(|(entry, _)| entry.target.components().count())?;
+    let optional = line.split(|byte| *byte == b' ').skip(6).take_while(|field| *field != b"-");
+    let optional: Vec<_> = optional.collect();
+    let group = |name: &[u8]| optional.iter().find_map(|field| number(field.strip_prefix(name)?));
+    Some(Peers { shared: group(b"shared:"), master: group(b"master:") })
 }
 
 /// The longest wait the kernel is asked for.
@@ -231,6 +257,17 @@ mod tests {
         let ids = |mount| subtree(table.clone(), mount).iter().map(|entry| entry.id).collect::<Vec<_>>();
         assert_eq!((ids(5), ids(4), ids(7)), (vec![6], vec![9], vec![]));
         assert_eq!(ids(3), [6, 9, 5, 4]);
+    }
+
+    #[test]
+    fn peers_are_those_of_the_innermost_mount() {
+        let table = b"1 0 0:1 / / rw shared:1 - a b rw\n2 1 0:2 / /k rw shared:2 master:1 - a b rw\n3 1 0:2 / /kk rw - a b rw\n4 2 0:2 / /k/v rw master:7 propagate_from:9 - a shared:8 rw";
+        let of = |path: &str| peers(table, Path::new(path)).map(|peers| (peers.shared, peers.master));
+        assert_eq!(of("/x"), Some((Some(1), None)));
+        assert_eq!(of("/k/pods"), Some((Some(2), Some(1))));
+        assert_eq!(of("/kk/pods"), Some((None, None)));
+        assert_eq!(of("/k/v/w"), Some((None, Some(7))));
+        assert_eq!(peers(b"", Path::new("/")), None);
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Place {
         const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let stat = fs::statx(&self.parent, &self.name, flags, UNIQUE).ok()?;
-        (stat.stx_mask & UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
+        (stat.stx_mask & UNIQUE.bits() != 0 && stat.stx_mnt_id != NO_ID).then_some(stat.stx_mnt_id)
     }
 
     /// Asks the server or daemon behind it for a sign of life. [`look`](Self::look) does so only
@@ -203,7 +203,8 @@ impl Place {
 
     /// Looks without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
     ///
-    /// A kernel before 5.8 cannot say what is a mount; then the mount table does.
+    /// A kernel before 5.8 cannot say what is a mount, and an emulated one may forget its id: then
+    /// the mount table does.
     pub fn look(&self) -> Result<Look> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let asked = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID;
@@ -215,7 +216,7 @@ impl Place {
         };
         let root = (fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino);
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        if !stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        if !stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) || stat.stx_mnt_id == NO_ID {
             return self.look_in_table(Some((kind, root)));
         }
         let mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
@@ -294,6 +295,9 @@ impl Place {
         Ok(names.filter(|name| name != "." && name != "..").take(5).collect())
     }
 }
+
+/// The id of no mount that somebody could unmount. qemu-user 7.2 says it of every mount.
+const NO_ID: u64 = 0;
 
 /// What the other process says of a dead mount.
 const DEAD: &str = "dead\n";

@@ -3,11 +3,10 @@
 //! The kernel's own clients wait for minutes, or for ever, for a server that does not answer, and
 //! say little about why. Here each question has a limit and an answer in words.
 
+use super::dns::{self, Kind};
 use crate::proc::deadline::Deadline;
 use anyhow::{Context as _, Result};
 use flexvol_protocol::failure::{Code, Failure};
-use simple_dns::rdata::RData;
-use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;
@@ -18,6 +17,9 @@ const DNS: u16 = 53;
 /// How often a nameserver is asked, and how long each time: a datagram can be lost.
 const ATTEMPTS: u32 = 3;
 const NAMESERVER_WAIT: Duration = Duration::from_secs(2);
+
+/// What a nameserver answers about a name that there is not.
+const NO_SUCH_NAME: u8 = 3;
 
 /// The largest datagram that a nameserver sends to who asked for no more.
 const DATAGRAM: usize = 512;
@@ -106,7 +108,7 @@ fn ask(server: SocketAddr, name: &str) -> Result<Vec<IpAddr>> {
     // Only its answers are taken.
     socket.connect(server).with_context(|| format!("find a route to the nameserver {}", server.ip()))?;
     socket.set_read_timeout(Some(NAMESERVER_WAIT))?;
-    for kind in [TYPE::A, TYPE::AAAA] {
+    for kind in [Kind::A, Kind::Aaaa] {
         let found = asked_for(&socket, server, name, kind)?;
         if !found.is_empty() {
             return Ok(found);
@@ -115,9 +117,10 @@ fn ask(server: SocketAddr, name: &str) -> Result<Vec<IpAddr>> {
     Ok(Vec::new())
 }
 
-fn asked_for(socket: &UdpSocket, server: SocketAddr, name: &str, kind: TYPE) -> Result<Vec<IpAddr>> {
+fn asked_for(socket: &UdpSocket, server: SocketAddr, name: &str, kind: Kind) -> Result<Vec<IpAddr>> {
     let id = fastrand::u16(..);
-    let query = query(id, name, kind)?;
+    let no_name = || unknown("it is no name that a nameserver can be asked for".to_owned());
+    let query = dns::query(id, name, kind).ok_or_else(no_name)?;
     let mut buffer = [0; DATAGRAM];
     for _ in 0..ATTEMPTS {
         // One without a listener shows with the next call.
@@ -132,28 +135,17 @@ fn asked_for(socket: &UdpSocket, server: SocketAddr, name: &str, kind: TYPE) -> 
     Err(unknown(format!("the nameserver {} does not answer: check option nameserver", server.ip())))
 }
 
-fn query(id: u16, name: &str, kind: TYPE) -> Result<Vec<u8>> {
-    let malformed = |_| unknown("it is no name that a nameserver can be asked for".to_owned());
-    let mut packet = Packet::new_query(id);
-    packet.set_flags(PacketFlag::RECURSION_DESIRED);
-    let name = Name::new(name.trim_end_matches('.')).map_err(malformed)?;
-    packet.questions.push(Question::new(name, QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN), false));
-    packet.build_bytes_vec().map_err(malformed)
-}
-
 /// What a datagram says; `None` if it is no answer to this question.
 pub fn answer(id: u16, bytes: &[u8]) -> Option<Result<Vec<IpAddr>>> {
-    let packet = Packet::parse(bytes).ok().filter(|packet| packet.id() == id)?;
-    Some(match packet.rcode() {
-        RCODE::NoError => Ok(distinct(packet.answers.iter().filter_map(|record| match &record.rdata {
-            RData::A(a) => Some(Ipv4Addr::from(a.address).into()),
-            RData::AAAA(aaaa) => Some(Ipv6Addr::from(aaaa.address).into()),
-            // The addresses of what an alias leads to are in the same answer.
-            _ => None,
-        }))),
-        RCODE::NameError => Ok(Vec::new()),
-        other => Err(unknown(format!("answers {other:?}: ask for a name that it serves"))),
-    })
+    let dns::Answer { code, addresses } = dns::answer(id, bytes)?;
+    let why = match code {
+        0 => return Some(Ok(distinct(addresses.into_iter()))),
+        NO_SUCH_NAME => return Some(Ok(Vec::new())),
+        2 => "it failed",
+        5 => "it refuses",
+        _ => "it cannot answer that",
+    };
+    Some(Err(unknown(format!("{why} (code {code}): ask for a name that it serves"))))
 }
 
 fn hint(nameserver: Option<IpAddr>) -> &'static str {
@@ -171,8 +163,8 @@ fn unknown(text: String) -> anyhow::Error {
 mod tests {
     use super::*;
     use crate::wording::wording_of;
-    use simple_dns::ResourceRecord;
-    use simple_dns::rdata::{A, CNAME};
+    use simple_dns::rdata::{A, CNAME, RData};
+    use simple_dns::{CLASS, Name, Packet, RCODE, ResourceRecord};
     use std::net::TcpListener;
 
     fn deadline() -> Deadline {
@@ -237,9 +229,9 @@ mod tests {
         let mut refused = Packet::new_reply(7);
         *refused.rcode_mut() = RCODE::Refused;
         let error = answer(7, &refused.build_bytes_vec().unwrap()).unwrap().unwrap_err().to_string();
-        assert!(error.contains("Refused"), "{error}");
-        assert!(query(1, &"a".repeat(64), TYPE::A).is_err());
-        assert!(query(1, &"a.".repeat(200), TYPE::A).is_err());
+        assert!(error.contains("refuses (code 5)"), "{error}");
+        *refused.rcode_mut() = RCODE::NameError;
+        assert!(answer(7, &refused.build_bytes_vec().unwrap()).unwrap().unwrap().is_empty());
     }
 
     #[test]

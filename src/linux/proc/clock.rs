@@ -12,6 +12,13 @@ pub fn seconds() -> u64 {
     since_1970().as_secs()
 }
 
+/// How long this boot has lasted, also while the node slept, in nanoseconds: the same for all of
+/// its processes, and never set back.
+pub fn since_boot() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
+    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// The time of day as in every line: RFC 3339, in UTC, with milliseconds.
 pub fn now() -> String {
     timestamp(since_1970())

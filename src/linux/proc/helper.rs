@@ -6,7 +6,7 @@
 //! `supervise`.
 
 use crate::errno::Missing;
-use crate::fs::directory::resolve;
+use crate::fs::root::Root;
 use crate::proc::deadline::Deadline;
 pub use crate::proc::invocation::Invocation;
 use crate::proc::invocation::Program;
@@ -15,6 +15,7 @@ use crate::proc::supervise::{self, Bounds, Running};
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::text::one_line;
+use rustix::fs::{FileType, fstat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::error::Error;
 use std::ffi::OsString;
@@ -281,8 +282,10 @@ pub fn last_words(output: &str) -> String {
 
 /// Whether a node can execute a file. `root` is where its file system begins.
 pub fn runs(root: &Path, path: &Path) -> bool {
-    let file = resolve(root, path).ok().and_then(|path| path.metadata().ok());
-    file.is_some_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    let reached = Root::open(root).and_then(|root| root.reach(path)).ok();
+    let there = reached.filter(|reached| reached.missing.as_os_str().is_empty());
+    let mode = there.and_then(|reached| fstat(&reached.fd).ok()).map(|file| file.st_mode);
+    mode.is_some_and(|mode| FileType::from_raw_mode(mode) == FileType::RegularFile && mode & 0o111 != 0)
 }
 
 #[cfg(test)]

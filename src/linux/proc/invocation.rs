@@ -97,6 +97,17 @@ impl Invocation {
         needs.into_iter().find_map(|(needs, what)| needs.then_some(what))
     }
 
+    /// The same program as a directory has it, with that as its root: by chroot(8), which looks for
+    /// it there in the usual directories.
+    #[must_use]
+    pub fn inside(mut self, root: &Path) -> Self {
+        let own = OsString::from(self.name());
+        let args = std::mem::take(&mut self.args);
+        self.program = Program::Named("chroot".to_owned());
+        self.args = [root.into(), own].into_iter().chain(args).collect();
+        self
+    }
+
     /// Adds arguments. Never a secret: everybody on the node can read them.
     #[must_use]
     pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut self, args: I) -> Self {
@@ -184,7 +195,33 @@ impl Invocation {
         self
     }
 
-    pub(crate) fn redactor(&self) -> Redactor {
+    /// Its arguments.
+    pub fn words(&self) -> &[OsString] {
+        &self.args
+    }
+
+    /// What it has in its environment besides the usual.
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        &self.env
+    }
+
+    /// What it reads, if anything.
+    pub fn input(&self) -> Option<&Secret> {
+        self.stdin.as_ref()
+    }
+
+    /// What is masked besides that.
+    pub fn secrets(&self) -> &[Secret] {
+        &self.masked
+    }
+
+    /// Whether its standard output is [wanted](Self::answering).
+    pub fn is_answering(&self) -> bool {
+        self.answering
+    }
+
+    /// Masks what it says.
+    pub fn redactor(&self) -> Redactor {
         Redactor::new(self.stdin.iter().chain(&self.masked))
     }
 }

@@ -85,6 +85,28 @@ pub fn started_with(name: &str, value: &str) -> Result<Option<i32>> {
     Ok(found.min_by_key(|pid| process::started(*pid).unwrap_or(u64::MAX)))
 }
 
+/// The processes that were started with something in their environment under a name, and with
+/// what. Anybody may have started one so.
+///
+/// Only for a process with one thread: it forks.
+pub fn all_with(name: &str) -> Result<Vec<(i32, String)>> {
+    let mut environments = environments()?;
+    Ok(process::all().filter_map(|pid| Some((pid, value(pid, name, &mut environments)?))).collect())
+}
+
+/// What one process was started with under a name; `None` if that cannot be told.
+///
+/// Only for a process with one thread: it forks.
+pub fn variable(pid: i32, name: &str) -> Option<String> {
+    value(pid, name, &mut environments().ok()?)
+}
+
+fn value(pid: i32, name: &str, environments: &mut Reader) -> Option<String> {
+    let words = environments.read(pid.cast_unsigned());
+    let words = words.split(|byte| *byte == 0).filter_map(|word| std::str::from_utf8(word).ok());
+    words.into_iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+}
+
 fn environments() -> Result<Reader> {
     Reader::start(File::open("/proc").context("open /proc")?.into(), "environ", ENVIRONMENT)
 }

@@ -219,6 +219,13 @@ pub fn in_group_of(pid: u32, file: &Path) -> Vec<u32> {
     pids.lines().filter_map(|line| line.parse().ok()).filter(|other| *other != pid).filter(has_open).collect()
 }
 
+/// The processes in control groups whose path has this word in it: the id of a container, say.
+pub fn in_groups_of(word: &str) -> Vec<u32> {
+    let groups = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let pids = all().filter_map(|pid| u32::try_from(pid).ok());
+    pids.filter(|pid| !word.is_empty() && groups(*pid).contains(word)).collect()
+}
+
 /// What a node has one of, for all who need it, started by whoever is the first to.
 pub const SERVICES: &[&str] =
     &["dmeventd", "iscsid", "lvmpolld", "multipathd", "rpc.idmapd", "rpc.statd", "rpcbind", "systemd-udevd"];

@@ -30,10 +30,23 @@ impl Reaper {
     ///
     /// Never while something waits for a child of its own: it would not find it any more.
     pub fn reap(&self) -> usize {
+        self.reap_each(|_, _| {})
+    }
+
+    /// The same, and tells of each: its number, and what a shell would say that it has exited with.
+    pub fn reap_each(&self, mut gone: impl FnMut(i32, i32)) -> usize {
         // One signal can stand for many children, so it only wakes.
         while matches!(self.ended.read_signal(), Ok(Some(_))) {}
-        let gone = || matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive);
-        std::iter::repeat_with(gone).take_while(|gone| *gone).count()
+        let mut count = 0;
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => gone(pid.as_raw(), code),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => gone(pid.as_raw(), 128 + signal as i32),
+                Ok(WaitStatus::StillAlive) | Err(_) => return count,
+                Ok(_) => {}
+            }
+            count += 1;
+        }
     }
 }
 

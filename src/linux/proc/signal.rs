@@ -12,10 +12,11 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal};
 use nix::sys::time::TimeSpec;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The last one that came; 0 for none.
+static INTERRUPTED: AtomicI32 = AtomicI32::new(0);
 
 /// What means stop.
 const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
@@ -48,11 +49,16 @@ pub fn forget() {
 /// The one that came was heeded; another one counts again. For what is left to do by who was told
 /// to stop.
 pub fn heeded() {
-    INTERRUPTED.store(false, Ordering::Relaxed);
+    INTERRUPTED.store(0, Ordering::Relaxed);
 }
 
 /// Whether one of them came since [`install`] or [`heeded`].
 pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed) != 0
+}
+
+/// The number of the last one that came.
+pub fn which() -> i32 {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
@@ -68,6 +74,12 @@ pub fn wait_any_readable<const N: usize>(
     timeout: Option<Duration>,
 ) -> Result<bool> {
     wait_any(&mut fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)), timeout)
+}
+
+/// The same for as many as there are.
+pub fn wait_each_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    wait_any(&mut fds, timeout)
 }
 
 fn wait_any(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool> {
@@ -90,8 +102,8 @@ fn poll_with(fds: &mut [PollFd<'_>], timeout: Option<Duration>, mask: SigSet) ->
     ppoll(fds, timeout, Some(mask))
 }
 
-extern "C" fn interrupt(_: c_int) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
+extern "C" fn interrupt(signal: c_int) {
+    INTERRUPTED.store(signal, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 pub(crate) mod landlock;
 #[cfg(all(target_env = "musl", panic = "abort"))]
 mod never_unwinds;
+mod strerror;
 pub mod trace;
 
 use nix::libc;
@@ -223,6 +224,20 @@ pub fn set_mount_attributes(
         }
         _ => Ok(()),
     }
+}
+
+/// The process at the other end of a socket, as it has connected or listened: its number, and in
+/// whose name. Unlike rustix's it also tells of one in a PID namespace that is not ours, which has
+/// the number 0 here.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or_default();
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: the kernel writes at most `length` bytes to `peer`, which is as long, and any bytes
+    // make one.
+    let got =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut peer).cast(), &raw mut length) };
+    if got == 0 { Ok((peer.pid, peer.uid)) } else { Err(io::Error::last_os_error()) }
 }
 
 /// fork(2): the child's number in the parent, `None` in the child.

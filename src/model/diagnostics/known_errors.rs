@@ -3,6 +3,7 @@
 mod kubernetes;
 mod shares;
 mod storage;
+mod tools;
 mod words;
 
 use super::KnownError;
@@ -34,6 +35,16 @@ pub const WORDLESS: KnownError = KnownError {
     next: CALL,
 };
 
+/// kubelet waits for a volume that nobody has attached; what its log says then names neither cause
+/// nor driver.
+pub const UNATTACHED: KnownError = KnownError {
+    id: "unattached",
+    sign: Kubelet(&[]),
+    cause: "kubelet gave up waiting for the volume to be attached, which kube-controller-manager does: its attach failed, and an Event FailedAttachVolume says why, or it has no such driver, and there is no Event",
+    fix: "put the driver into its --flex-volume-plugin-dir, too: it then finds pods that wait within three minutes; if there is nothing to attach, let init answer attach: false",
+    next: "kubectl describe pod POD",
+};
+
 /// The kernel refuses a mount to a process without the one capability that it needs.
 pub const NO_ADMIN: KnownError = KnownError {
     id: "no-admin",
@@ -45,16 +56,24 @@ pub const NO_ADMIN: KnownError = KnownError {
 
 /// All of them, in the order in which they are looked for: the first that fits wins.
 pub fn all() -> impl Iterator<Item = &'static KnownError> {
-    [kubernetes::ALL, FIRST, storage::ALL, shares::ALL, words::ALL, kubernetes::OF_OTHERS, LAST]
+    [kubernetes::ALL, FIRST, tools::ALL, storage::ALL, shares::ALL, words::ALL, kubernetes::OF_OTHERS, LAST]
         .into_iter()
         .flatten()
 }
 
 /// Whether whatever has this sign says that something failed, and not why.
 pub(super) fn says_little(known_error: &KnownError) -> bool {
-    let by_itself = ["no-output", SAID.id, WORDLESS.id, "csi-said", "attach-refused", "detach-timeout"];
-    let last = LAST.iter().any(|it| it.id == known_error.id && it.id != "denied");
-    last || by_itself.contains(&known_error.id)
+    let by_itself = [
+        "no-output",
+        SAID.id,
+        WORDLESS.id,
+        "csi-said",
+        "attach-refused",
+        "detach-timeout",
+        "rbd-map",
+        "gluster-log",
+    ];
+    LAST.iter().any(|it| it.id == known_error.id) || by_itself.contains(&known_error.id)
 }
 
 /// What kubelet says before it has called a driver, and of what the driver printed.
@@ -87,7 +106,7 @@ const FIRST: &[KnownError] = &[
     },
     KnownError {
         id: "secret-type",
-        sign: Kubelet(&["cannot get secret of type", "couldn't get secret"]),
+        sign: Kubelet(&["cannot get secret of type"]),
         cause: "kubelet hands out only Secrets whose type is the driver's name, VENDOR/DRIVER, and this one has another",
         fix: "delete the Secret and make it again with type: VENDOR/DRIVER (a type cannot be changed)",
         next: VALIDATE,
@@ -196,6 +215,7 @@ const FIRST: &[KnownError] = &[
             "exec: \"…\": executable file not found",
             "rbd image…executable file not found",
             "failed to modprobe…executable file not found",
+            "nsenter: failed to execute…no such file or directory",
         ]),
         cause: "a program that mounts such volumes is not on the node, or not in the container that needs it",
         fix: "install it there: iscsiadm (open-iscsi), rbd (ceph-common), mkfs, resize2fs, fusermount",

@@ -23,12 +23,15 @@
 //! ```
 
 pub mod known_errors;
+mod remarks;
+mod vague;
 mod wrapping;
 
 pub use wrapping::Wrapped;
 
-use flexvol_protocol::{Argument, Verb};
+use flexvol_protocol::{Argument, Verb, errno_words};
 use known_errors::says_little;
+use std::borrow::Cow;
 
 /// One trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +100,13 @@ impl KnownError {
     /// Whether a text in small letters has its sign.
     fn is_in(&self, text: &str) -> bool {
         match self.sign {
-            Sign::Kubelet(patterns) | Sign::Words(patterns) => patterns.iter().any(|it| holds(text, it)),
-            Sign::Number(shares, numbers) => {
-                Share::named_in(text).is_some_and(|share| shares.contains(&share))
-                    && number_in(text).is_some_and(|number| numbers.contains(&number))
+            Sign::Kubelet(patterns) | Sign::Words(patterns) => {
+                text.lines().any(|line| patterns.iter().any(|it| holds(line, it)))
             }
+            Sign::Number(shares, numbers) => text.lines().any(|line| {
+                Share::named_in(line).is_some_and(|share| shares.contains(&share))
+                    && number_in(line).is_some_and(|number| numbers.contains(&number))
+            }),
         }
     }
 }
@@ -117,7 +122,7 @@ pub fn of_share(file_system: &str, number: i32) -> Option<&'static KnownError> {
 /// What a helper program's last words mean; `None` if they are not known, or say all of it
 /// themselves.
 pub fn of_helper(words: &str) -> Option<&'static KnownError> {
-    let text = words.to_lowercase();
+    let text = small(words);
     let known =
         |known_error: &&KnownError| !matches!(known_error.sign, Sign::Kubelet(_)) && known_error.is_in(&text);
     known_errors::all().find(known).filter(|known_error| !words.contains(known_error.cause))
@@ -180,31 +185,77 @@ fn by_hand(verb: Verb) -> String {
 /// Explains the text of an Event, a line of kubelet's log, a driver's message or a helper's words;
 /// `None` if nothing in it is known.
 pub fn explain(text: &str) -> Option<Explained> {
+    let causes = remarks::left_out(text);
+    let Cow::Owned(causes) = causes else { return explained(text) };
+    let is_cause = |explained: &Explained| explained.confidence == Confidence::Cause;
+    // Beside another complaint a remark is no more than a hint.
+    let hint = || explained(text).map(|whole| Explained { confidence: Confidence::Hint, ..whole });
+    explained(&causes).filter(is_cause).or_else(hint)
+}
+
+fn explained(text: &str) -> Option<Explained> {
     let wrapped = Wrapped::of(text);
     // The innermost text says most, unless it says nothing; then another line may say more.
     let inside = known_error_of(wrapped.inside);
     let outside = || known_error_of(text).filter(|it| inside.is_none() || !says_little(it));
     let clear = inside.filter(|it| !says_little(it));
     let known_error = clear.or_else(outside).or(inside).or_else(|| wrapped.by_itself())?;
-    let confidence = if says_little(known_error) { Confidence::Hint } else { Confidence::Cause };
+    let small = small(text);
+    let is_certain = is_certain(known_error, &small) && is_alone(known_error, &small);
+    let confidence = if is_certain { Confidence::Cause } else { Confidence::Hint };
     Some(Explained { did: wrapped.did, verb: wrapped.verb, confidence, known_error })
 }
 
-/// The one whose cause stands in the text already, as our own drivers write it; else by its sign:
-/// the first of the table wins, and there the particular comes before the general.
-fn known_error_of(text: &str) -> Option<&'static KnownError> {
-    let small = text.to_lowercase();
-    let said = known_errors::all().find(|known_error| text.contains(known_error.cause));
-    said.or_else(|| known_errors::all().find(|known_error| known_error.is_in(&small)))
+/// In small letters, with glibc's words of errno, and one space where programs align with several.
+fn small(text: &str) -> String {
+    let mut small = errno_words::translated(&text.to_lowercase());
+    while small.contains("  ") {
+        small = small.replace("  ", " ");
+    }
+    small
 }
 
-/// Whether the pieces of a pattern stand in the text one after the other.
+/// The one whose cause stands in the text already, as our own drivers write it; else by its sign:
+/// what is certain before what is not, then the first of the table, where the particular comes
+/// before the general.
+fn known_error_of(text: &str) -> Option<&'static KnownError> {
+    let small = small(text);
+    let said = known_errors::all().find(|known_error| text.contains(known_error.cause));
+    let signs = || known_errors::all().filter(|known_error| known_error.is_in(&small));
+    said.or_else(|| signs().find(|known_error| is_certain(known_error, &small))).or_else(|| signs().next())
+}
+
+/// Whether no line without its sign has that of another one: which of the two is the cause, the
+/// text does not say.
+fn is_alone(known_error: &KnownError, text: &str) -> bool {
+    let lines = text.lines().filter(|line| !known_error.is_in(line));
+    let others = || known_errors::all().filter(|other| is_certain(other, text));
+    lines.into_iter().all(|line| !others().any(|other| other.is_in(line)))
+}
+
+/// Whether a text with its sign, in small letters, is of this error and of no other.
+fn is_certain(known_error: &KnownError, text: &str) -> bool {
+    !says_little(known_error) && !vague::is_vague(known_error, text)
+}
+
+/// Whether the pieces of a pattern stand in the text one after the other, the first of them not in
+/// the middle of a word.
 fn holds(text: &str, pattern: &str) -> bool {
-    let mut rest = Some(text);
-    for piece in pattern.split('…') {
-        rest = rest.and_then(|rest| rest.split_once(piece)).map(|(_, after)| after);
+    found(text, pattern).is_some()
+}
+
+/// Where a pattern begins in a text, if it is there.
+fn found(text: &str, pattern: &str) -> Option<usize> {
+    let mut pieces = pattern.split('…');
+    let first = pieces.next()?;
+    let is_letter = |c: char| c.is_ascii_alphabetic();
+    let begins = |at: &usize| !(first.starts_with(is_letter) && text[..*at].ends_with(is_letter));
+    let at = text.match_indices(first).map(|(at, _)| at).find(begins)?;
+    let mut rest = &text[at + first.len()..];
+    for piece in pieces {
+        rest = rest.split_once(piece)?.1;
     }
-    rest.is_some()
+    Some(at)
 }
 
 /// The kernel's number in a text, as programs write it.

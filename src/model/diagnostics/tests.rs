@@ -43,6 +43,14 @@ const OF_A_CLUSTER: &[(&str, &str)] = &[
         "busy",
     ),
     (
+        r#"MountVolume.SetUp failed for volume "new" : mount command failed, status: Failure, reason: server 10.77.0.1 (10.77.0.1): refuses connections to port 445: check that it runs, and the network and firewalls between it and this node"#,
+        "refused",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "hang" : mount command failed, status: Failure, reason: clone http://10.99.0.7/x.git: git failed (exit 128): fatal: unable to access 'http://10.99.0.7/x.git/': Failed to connect to 10.99.0.7 port 80 after 0 ms: Couldn't connect to server"#,
+        "no-route",
+    ),
+    (
         r#"Waiting for detach for volume "events-attached" Volume is already used by pod(s) first"#,
         "attached-elsewhere",
     ),
@@ -51,6 +59,10 @@ const OF_A_CLUSTER: &[(&str, &str)] = &[
 /// What people search for, and which known error it must be: texts of kubelet, of drivers, of
 /// mount(8) and its helpers.
 const TEXTS: &[(&str, &str)] = &[
+    (
+        "resize2fs 1.47.0 (5-Feb-2023)\nFilesystem at /dev/loop0 is mounted on /mnt; on-line resizing required\nresize2fs: Permission denied to resize filesystem",
+        "grow-denied",
+    ),
     (r#"MountVolume.SetUp failed for volume "data" : no volume plugin matched"#, "no-plugin"),
     (
         r#"MountVolume.NewMounter initialization failed for volume "v" : failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched"#,
@@ -232,6 +244,57 @@ fn what_is_not_known_is_not_guessed() {
     for text in ["", " ", "all is well", "ready", "7", "mount"] {
         assert_eq!(explain(text), None, "{text}");
     }
+}
+
+/// What anything may say is a cause only where the text says of what.
+#[test]
+fn words_of_many_are_a_hint() {
+    for (text, id, confidence) in [
+        ("mount.nfs: Connection refused", "refused", Confidence::Cause),
+        ("dial tcp 10.96.0.1:443: connect: connection refused", "refused", Confidence::Hint),
+        ("failed calling webhook for volumes: connection refused", "refused", Confidence::Hint),
+        ("umount: /mnt: target is busy", "busy", Confidence::Cause),
+        ("Logical volume vg/v contains a filesystem in use.", "busy", Confidence::Cause),
+        ("mount: /mnt: already mounted or mount point busy.", "device-held", Confidence::Cause),
+        ("cifs: Unknown parameter 'x'", "option-refused", Confidence::Cause),
+        ("mount: mounting a on b failed\nfuse: Unknown parameter 'x'", "option-refused", Confidence::Hint),
+        ("mount error(126): Required key not available", "share-key", Confidence::Hint),
+        ("mount error(126): see cifs.upcall", "share-key", Confidence::Cause),
+        ("tun: TUNSETIFF: Device or resource busy", "busy", Confidence::Hint),
+        ("rbd: sysfs write failed", "rbd-map", Confidence::Hint),
+        (
+            "umount: /mnt: not mounted\ndocker: VolumeDriver.Mount: exit status 32",
+            "not-mounted",
+            Confidence::Hint,
+        ),
+        ("modprobe: FATAL: Module ip_tables not found in directory /lib", "module-missing", Confidence::Hint),
+        ("modprobe: FATAL: Module nbd not found in directory /lib", "module-missing", Confidence::Cause),
+        ("mount: wrong fs type, bad option, bad superblock on /dev/sdb", "no-helper", Confidence::Hint),
+        ("mount error 5 = Input/output error", "ceph-silent", Confidence::Hint),
+        ("fuse: failed to open /dev/fuse: Permission denied", "fuse-missing", Confidence::Hint),
+        (
+            "OCI runtime create failed: exec: \"bash\": executable file not found in $PATH",
+            "program-missing",
+            Confidence::Hint,
+        ),
+        ("panic: invalid memory address or nil pointer dereference", "panic", Confidence::Hint),
+    ] {
+        let explained = explain(text).unwrap();
+        assert_eq!((explained.known_error.id, explained.confidence), (id, confidence), "{text}");
+    }
+}
+
+#[test]
+fn aligned_columns_are_read_like_others() {
+    let text = "The filesystem is already 5696 (4k) blocks long.  Nothing to do!";
+    assert_eq!(explain(text).map(|it| it.known_error.id), Some("not-grown"));
+}
+
+/// What stands in another line is of another thing.
+#[test]
+fn a_sign_stands_in_one_line() {
+    assert_eq!(explain("umount: /mnt\nit is not mounted").map(|it| it.known_error.id), None);
+    assert_eq!(explain("nfs\nerrno 2 of something").map(|it| it.known_error.id), None);
 }
 
 #[test]

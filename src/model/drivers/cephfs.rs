@@ -139,6 +139,11 @@ impl Driver for Cephfs {
         vec!["ceph-fuse"]
     }
 
+    /// The kernel serves the others.
+    fn serves(&self) -> bool {
+        true
+    }
+
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let options = CephfsOptions::parse(&request.options.own)?;
         let key = fuse::secret_line(request.options, &KEY)?.ok_or_else(|| Failure::options(NO_KEY))?;

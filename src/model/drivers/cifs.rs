@@ -91,7 +91,7 @@ const DOMAIN: SecretSpec = SecretSpec {
 };
 
 /// What a tenant may set: nothing that changes which share is used, or as whom.
-const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule("hard", Value::None),
     Rule("soft", Value::None),
     Rule("retrans", Value::Number),
@@ -151,6 +151,21 @@ const RULES: &[Rule] = &[
     Rule("modefromsid", Value::None),
     Rule("idsfromsid", Value::None),
     Rule("fsc", Value::None),
+    Rule("nolease", Value::None),
+    Rule("locallease", Value::None),
+    Rule("strictsync", Value::None),
+    Rule("nostrictsync", Value::None),
+    Rule("rwpidforward", Value::None),
+    Rule("posixpaths", Value::None),
+    Rule("noposixpaths", Value::None),
+    Rule("nomapchars", Value::None),
+    Rule("setuids", Value::None),
+    Rule("nosetuids", Value::None),
+    Rule("nodelete", Value::None),
+    Rule("min_enc_offload", Value::Number),
+    Rule("snapshot", Value::Word),
+    Rule("netbiosname", Value::Word),
+    Rule("servern", Value::Word),
     Rule("iocharset", Value::Word),
     Rule("vers", Value::Instead("option version")),
     Rule("port", Value::Instead("option port")),
@@ -167,6 +182,28 @@ const RULES: &[Rule] = &[
     Rule("password", Value::Instead("the Secret's password")),
     Rule("pass", Value::Instead("the Secret's password")),
     Rule("credentials", Value::Instead("a Secret with username and password")),
+    Rule("cred", Value::Instead("a Secret with username and password")),
+    Rule("ip", Value::Instead("option server, whose addresses flexvol looks up and the policy is about")),
+    Rule("addr", Value::Instead("option server, whose addresses flexvol looks up and the policy is about")),
+    Rule("prefixpath", Value::Instead("option subDir")),
+    Rule(
+        "multiuser",
+        Value::Instead(
+            "one volume for each user, with a Secret of their own: the node has no keyring of pods' users",
+        ),
+    ),
+    Rule(
+        "backupuid",
+        Value::Instead(
+            "the rights of the Secret's user: files are not opened with backup intent for a user of the node",
+        ),
+    ),
+    Rule(
+        "backupgid",
+        Value::Instead(
+            "the rights of the Secret's user: files are not opened with backup intent for a group of the node",
+        ),
+    ),
 ];
 
 /// A share as Windows writes it, with either slash.
@@ -217,6 +254,8 @@ impl OptionValue for Version {
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = ["3.1.1", "3.11", "3.02", "3.0.2", "3.0", "3", "2.1", "2.0", "1.0", "default"];
+        // As the protocol calls itself; the kernel knows the short name alone.
+        let text = if text == "2.002" { "2.0" } else { text };
         let known = known.into_iter().find(|version| *version == text);
         known.map(Self).ok_or_else(|| format!("{text:?} is not {}", Self::KIND))
     }

@@ -6,6 +6,7 @@ mod block;
 mod ceph;
 pub mod cephfs;
 pub mod cifs;
+pub mod csi;
 mod disk;
 pub mod exec;
 mod fuse;
@@ -57,6 +58,7 @@ pub const ALL: &[&dyn Driver] = &[
     &blobfuse::Blobfuse,
     &lizardfs::Lizardfs,
     &git::Git,
+    &csi::Csi,
     &exec::Exec,
 ];
 

@@ -69,7 +69,7 @@ crate::options! {
 }
 
 /// What a tenant may set: nothing that changes which server or export is used.
-const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule("hard", Value::None),
     Rule("soft", Value::None),
     Rule("softerr", Value::None),
@@ -115,6 +115,12 @@ const RULES: &[Rule] = &[
     Rule("port", Value::Instead("option port")),
     Rule("mountport", Value::Instead("option mountPort")),
     Rule("sec", Value::Instead("option sec")),
+    Rule("minorversion", Value::Instead("option version, as 4.1")),
+    Rule("mountvers", Value::Instead("option version, from which it follows")),
+    Rule("mountproto", Value::Instead("option protocol, from which it follows")),
+    Rule("addr", Value::Instead("option server, whose addresses flexvol looks up and the policy is about")),
+    Rule("mounthost", Value::Instead("option server, which is asked: the policy is about one server")),
+    Rule("mountaddr", Value::Instead("option server, which is asked: the policy is about one server")),
 ];
 
 /// An absolute path on the server. What is in it is the server's business, but for what would end

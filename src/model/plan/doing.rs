@@ -6,6 +6,11 @@ impl Step {
     /// `make a directory`, and the like: without anything of the volume's.
     pub fn doing(&self) -> &'static str {
         match self {
+            Self::Hold { .. } => "hold the storage",
+            Self::Release { .. } => "release the storage",
+            Self::CsiPublish { .. } => "publish the volume",
+            Self::CsiUnpublish { .. } => "unpublish the volume",
+            Self::CsiExpand { .. } => "grow the volume",
             Self::PrepareTarget { .. } => "prepare the target",
             Self::MakeDirectory { .. } | Self::MakeDirectoryOnShare { .. } => "make a directory",
             Self::ExpectMount { .. } | Self::ExpectStaged { .. } => "look for a mount",

@@ -45,6 +45,13 @@ pub enum Source {
         #[serde(skip_serializing_if = "Option::is_none")]
         directory: Option<PathBuf>,
     },
+    /// A CSI driver's volume.
+    Csi {
+        /// The CSI driver's name.
+        driver: String,
+        /// What it knows the volume by.
+        handle: String,
+    },
     /// What the driver's own command mounts for a volume of this name, as the record of the mount
     /// has it.
     Identity(String),
@@ -55,7 +62,7 @@ pub enum Source {
 impl Source {
     /// What two volumes of one name are told apart by, once they are mounted: for the record.
     pub fn identity(&self) -> Option<String> {
-        matches!(self, Self::Store(_) | Self::Identity(_)).then(|| self.to_string())
+        matches!(self, Self::Store(_) | Self::Identity(_) | Self::Csi { .. }).then(|| self.to_string())
     }
 }
 
@@ -66,6 +73,7 @@ impl fmt::Display for Source {
             Self::Share { source, servers } => f.write_str(&source.with(&servers.join("|"))),
             Self::Node(path) | Self::Image(path) => write!(f, "{}", path.display()),
             Self::Store(store) => write!(f, "{store}"),
+            Self::Csi { driver, handle } => write!(f, "csi:{driver}:{handle}"),
             Self::Clone { repository, .. } => f.write_str(repository),
             Self::Any => f.write_str("the driver's command"),
         }

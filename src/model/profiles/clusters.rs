@@ -147,6 +147,7 @@ pub(super) const ROOK: Profile = Profile {
         KEY_IS_NAMED,
         "mountSecret has no effect: kubelet gives a driver no Secret but that in secretRef, of type ceph.rook.io/rook",
         "block volumes, which Rook's agent served under the same name, are refused",
+        "names of later versions end in Rook's namespace: install ceph.rook.io/rook-ceph=cephfs",
     ],
     example: &[("fsName", "myfs"), ("path", "/jupyter"), ("monitors", "10.0.0.1:6789,10.0.0.2:6789")],
     example_secret: &["key"],

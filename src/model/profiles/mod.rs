@@ -217,16 +217,31 @@ pub fn nearest(typed: &str) -> Option<&'static str> {
 }
 
 /// The dialect of an installed driver: the side file's, if it names one; else that of the
-/// directory, unless the side file makes it another driver.
+/// directory, unless the side file makes it another driver, or a CSI driver serves its volumes.
 pub fn chosen(directory: Option<&str>, settings: &Settings) -> Option<&'static Profile> {
+    if settings.through_csi.is_some() {
+        return None;
+    }
     match settings.profile.as_deref() {
         Some(NONE) => None,
         Some(name) => find(name),
         None => {
-            let name = DriverName::from_directory(directory?).ok()?.to_string();
+            let name = DriverName::from_directory(directory?).ok()?;
             let driver = settings.driver.as_deref();
-            find(&name).filter(|profile| driver.is_none_or(|driver| driver == profile.driver.name()))
+            let fits = |profile: &&Profile| driver.is_none_or(|driver| driver == profile.driver.name());
+            let of_rook = || rook(&name).iter().copied().filter(|_| driver.is_some()).find(fits);
+            find(&name.to_string()).filter(fits).or_else(of_rook)
         }
+    }
+}
+
+/// What volumes of a driver by this name may be of, if it is one of Rook's: it called its driver
+/// `ceph.rook.io/` and the namespace that it ran in, `rook.io/` before, and served block volumes
+/// and file systems under the one name. Which of them is for the admin to say, by the driver.
+pub fn rook(name: &DriverName) -> &'static [&'static Profile] {
+    match name.vendor() {
+        Some("ceph.rook.io" | "rook.io") => &[&rbd::ROOK, &clusters::ROOK],
+        _ => &[],
     }
 }
 
@@ -251,6 +266,23 @@ mod tests {
             assert_eq!(chosen_name(directory, "{}"), None, "{directory}");
         }
         assert!(chosen(None, &Settings::default()).is_none());
+    }
+
+    #[test]
+    fn rook_s_names_are_told_by_their_vendor_and_the_driver() {
+        for directory in ["ceph.rook.io~rook-ceph", "ceph.rook.io~rook-ceph-system", "rook.io~rook"] {
+            for (side_file, profile) in [
+                (r#"{"driver":"rbd"}"#, Some("ceph.rook.io/block")),
+                (r#"{"driver":"cephfs"}"#, Some("ceph.rook.io/rook")),
+                (r#"{"driver":"rbd","profile":"none"}"#, None),
+                (r#"{"driver":"tmpfs"}"#, None),
+                ("{}", None),
+            ] {
+                assert_eq!(chosen_name(directory, side_file), profile, "{directory} {side_file}");
+            }
+        }
+        assert_eq!(chosen_name("ceph.rook.io~rook", "{}"), Some("ceph.rook.io/rook"));
+        assert_eq!(chosen_name("rook.example~rook-ceph", r#"{"driver":"rbd"}"#), None);
     }
 
     #[test]

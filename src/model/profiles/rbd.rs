@@ -41,8 +41,9 @@ pub(super) const ROOK: Profile = Profile {
     secrets: &[key("key", "key", "the user's key, as ceph auth get-key prints it")],
     quirks: &[Quirk::KeyAsSecret("key", "key"), ROOK_S_MONITORS],
     deviations: &[
-        "Rook served block volumes and file systems under one name: install ceph.rook.io/rook=ceph.rook.io/block on \
-         nodes whose volumes of that name are block ones",
+        "Rook's driver is called ceph.rook.io/ and its namespace, rook.io/ before, and served block volumes and file \
+         systems under that one name: install ceph.rook.io/rook-ceph=rbd where they are block volumes, =cephfs where \
+         they are file systems; ceph.rook.io/rook alone means cephfs",
         MONITORS_ARE_NAMED,
         KEY_IS_NAMED,
         "a device is formatted only if every byte of it is zero",

@@ -11,6 +11,8 @@
 
 use super::context::{Context, open_place};
 use super::home::Home;
+use super::mount_pod::{self, Served};
+use super::tools_root;
 use super::undo::Undo;
 use super::unmount;
 use crate::hints::with_hint;
@@ -19,9 +21,8 @@ use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory::Directory;
 use flexvol_linux::mount::place::{Answer, Look, Place};
 use flexvol_linux::mount::{self, Way};
-use flexvol_linux::proc::daemon::Daemon as Running;
 use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::{Invocation, Tools};
+use flexvol_linux::proc::helper::{Invocation, Runner, Tools};
 use flexvol_linux::proc::process;
 use flexvol_model::plan::{Daemon, Word};
 use flexvol_protocol::TargetPath;
@@ -58,11 +59,17 @@ pub(super) fn without_identity(program: Invocation) -> Invocation {
 }
 
 /// Starts it with all it needs.
-fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running> {
-    let tools = context.tools();
-    context.runner.find(daemon.program)?;
+fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Served> {
+    let pod = mount_pod::of(context, &daemon.target)?;
+    let root = tools_root::of(context)?;
+    let on_node = root.as_ref().map_or(context.runner, |root| root as &dyn Runner);
+    let runner = pod.as_ref().map_or(on_node, |pod| pod as &dyn Runner);
+    let tools = Tools { runner, deadline: &context.deadline };
+    runner.find(daemon.program)?;
     let mut helper = without_identity(Invocation::of(daemon.program));
     home.make(!daemon.log.is_empty(), daemon.scratch)?;
+    // Before anything is started there: whoever cleans up has to find it.
+    pod.as_ref().map_or(Ok(()), |pod| home.note(&pod.note()))?;
     let mut masked = home.write(&daemon.files, tools)?;
     if let Some(content) = &daemon.stdin {
         helper = helper.stdin(home.content(content, tools, &mut masked)?);
@@ -73,8 +80,17 @@ fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running
             without_identity(Invocation::of(daemon.program)).args(words(&daemon.probe)?).mask(&masked);
         probed(daemon, probe, tools)?;
     }
-    let scope = home.limited_scope(context.settings.policy.memory_limit());
-    helper.args(words(&daemon.words)?).mask(&masked).launch(&scope)
+    let helper = helper.args(words(&daemon.words)?).mask(&masked);
+    let memory = context.settings.policy.memory_limit();
+    if let Some(pod) = pod {
+        let there = pod.launch(&helper, &home.name(), memory, &context.deadline)?;
+        return Ok(Served::There(Box::new(there)));
+    }
+    let helper = match &root {
+        Some(root) => root.program(helper),
+        None => helper,
+    };
+    helper.launch(&home.limited_scope(memory)).map(Served::Here)
 }
 
 /// Lists the source once before it is mounted, so that a wrong server or path fails at once.
@@ -128,7 +144,7 @@ pub(super) fn undo_of(target: &TargetPath, done: Result<()>) -> Result<Option<Un
 /// Unmounts, ends the daemon, and removes its files.
 pub(super) fn undo(target: &TargetPath) -> Result<()> {
     let home = Home::of(target);
-    home.scope.end(Duration::ZERO);
+    home.end_processes(Duration::ZERO);
     process::end_children();
     unmount::take_off(&open_place(target)?)?;
     home.end(Duration::ZERO)
@@ -137,7 +153,7 @@ pub(super) fn undo(target: &TargetPath) -> Result<()> {
 fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     let mut running = launch(home, daemon, context)?;
     let place = open_place(&daemon.target)?;
-    let said = |running: &Running| said(daemon, home, running);
+    let said = |running: &Served| said(daemon, home, running);
     loop {
         // Asked before the mount is looked at: a daemon that has ended has mounted, or never will.
         let ended = running.ended()?;
@@ -150,11 +166,11 @@ fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
             let restricted = mount::restrict(&place, daemon.flags, Way::Detached);
             // Some mount before they know that there is nothing to mount.
             if restricted.is_ok() || matches!(place.look(), Ok(Look::Mount(_))) {
-                return restricted;
+                return restricted.and_then(|()| running.keep());
             }
         }
         if let Some(status) = ended
-            && !(status.success() && process::has_children())
+            && !(status.success() && running.has_others())
         {
             let killed =
                 if status.signal() == Some(9) { ", as for more memory than policy.maxMemory" } else { "" };
@@ -175,7 +191,7 @@ fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
 }
 
 /// Whether it has said that it has nothing to serve, though it goes on or has mounted.
-fn has_given_up(daemon: &Daemon, running: &Running) -> bool {
+fn has_given_up(daemon: &Daemon, running: &Served) -> bool {
     !daemon.futile.is_empty() && running.words().contains(daemon.futile)
 }
 
@@ -185,7 +201,7 @@ fn is_served(place: &Place, wait: Duration) -> bool {
 }
 
 /// The end of a message.
-fn said(daemon: &Daemon, home: &Home, running: &Running) -> String {
+fn said(daemon: &Daemon, home: &Home, running: &Served) -> String {
     let words = match running.words() {
         words if words.is_empty() && !daemon.log.is_empty() => running.told(&home.log(daemon.log)),
         words => words,
@@ -210,15 +226,16 @@ pub(super) fn sweep(target: &TargetPath) -> Result<()> {
 pub(super) fn unmount(
     context: &Context<'_>,
     target: &TargetPath,
-    patience: Duration,
+    patience: u32,
     traces: &[PathBuf],
 ) -> Result<()> {
+    let patience = Duration::from_secs(patience.into());
     let home = Home::of(target);
     if let Some(place) = Place::open(target)? {
         context.refuse_foreign(target)?;
         let wait = ANSWER.min(context.deadline.remaining() / 4);
         if matches!(place.look()?, Look::Mount(_)) && place.ask(wait) == Answer::Silent {
-            home.scope.end(Duration::ZERO);
+            home.end_processes(Duration::ZERO);
             mount::abort(&place);
         }
         unmount::unmount(context, target)?;

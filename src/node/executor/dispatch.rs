@@ -8,7 +8,7 @@ use super::files::Content;
 use super::store::lost::Lost;
 use super::target::restore_directory;
 use super::undo::Undo;
-use super::{ceph, checkout, daemon, image, run, store, unmount};
+use super::{ceph, checkout, csi, daemon, hold, image, run, store, unmount};
 use anyhow::Result;
 use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::mount::Parameter;
@@ -41,6 +41,12 @@ impl Node for Context<'_> {
                 }
             }
             Goal::Ended { target } if daemon::is_left(target) || store::is_left(self, target)? => {
+                Ok(TargetState::Open)
+            }
+            Goal::Ended { target } if csi::is_published(self, target) => Ok(TargetState::Open),
+            Goal::Unmounted { target } | Goal::Ended { target }
+                if !self.settings.agent.is_empty() && hold::is_held(target) =>
+            {
                 Ok(TargetState::Open)
             }
             Goal::Unmounted { target } | Goal::Ended { target } => unmount::standing(target),
@@ -91,18 +97,18 @@ impl Node for Context<'_> {
                 let binding = Binding { recursive: *recursive, flags: *flags, propagation: *propagation };
                 self.bind(target, source, &binding)
             }
+            Step::Hold { .. }
+            | Step::Release { .. }
+            | Step::CsiPublish { .. }
+            | Step::CsiUnpublish { .. }
+            | Step::CsiExpand { .. } => self.perform_by_agent(step),
             Step::Run(run) => run::run(self, run),
             Step::Checkout(checkout) => checkout::checkout(self, checkout),
             Step::Serve(daemon) => daemon::serve(self, daemon),
             Step::EndDaemon { target, patience, traces } => {
-                let patience = Duration::from_secs((*patience).into());
-                daemon::unmount(self, target, patience, traces).map(|()| None)
+                daemon::unmount(self, target, *patience, traces).map(|()| None)
             }
-            Step::Unmount { target } => {
-                let lost = Lost::at(self.driver, target)?;
-                unmount::unmount(self, target)?;
-                lost.map_or(Ok(()), |lost| lost.let_go(self.tools())).map(|()| None)
-            }
+            Step::Unmount { target } => self.unmount(target).map(|()| None),
             Step::GrowImage { size, allocation } => self.grow_image(*size, *allocation).map(|()| None),
             Step::GrowFileSystem { target } => self.grow_file_system(target).map(|()| None),
         }
@@ -155,11 +161,39 @@ impl Node for Context<'_> {
                 self.disk.release();
                 Ok(())
             }
+            Undo::Release(socket, target) => {
+                hold::release(socket, target);
+                Ok(())
+            }
+            Undo::Unpublish(socket, target) => csi::undo(socket, target),
             Undo::DetachStore(target) => {
                 self.disk = DeviceContext::default();
                 store::detach(self, target)
             }
         }
+    }
+}
+
+impl Context<'_> {
+    /// What the node's agent is asked for.
+    fn perform_by_agent(&mut self, step: &Step) -> Result<Option<Undo>> {
+        match step {
+            Step::Hold { socket, hold } => return hold::hold(self, socket, hold),
+            Step::CsiPublish { socket, target, volume, secrets } => {
+                return self.publish(socket, target, volume, secrets);
+            }
+            Step::Release { socket, target } => hold::release(socket, target),
+            Step::CsiUnpublish { socket, target } => self.unpublish(socket, target)?,
+            Step::CsiExpand { socket, volume, size } => self.expand(socket, volume, *size)?,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn unmount(&self, target: &TargetPath) -> Result<()> {
+        let lost = Lost::at(self.driver, target)?;
+        unmount::unmount(self, target)?;
+        lost.map_or(Ok(()), |lost| lost.let_go(self.tools()))
     }
 }
 

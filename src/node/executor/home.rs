@@ -2,6 +2,7 @@
 //! and a control group. All of it is found by the target's name alone, so that a lost record does
 //! not matter.
 
+use super::mount_pod;
 use super::record;
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::fs::directory::{self, Directory};
@@ -10,6 +11,7 @@ use flexvol_linux::fs::private::Private;
 use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_linux::proc::process;
 use flexvol_linux::proc::scope::Scope;
+use flexvol_model::mounter::{NOTE, NOTE_LIMIT};
 use flexvol_model::paths;
 use flexvol_model::plan::{Content, Piece, Word};
 use flexvol_protocol::TargetPath;
@@ -43,10 +45,27 @@ impl Home {
         }
     }
 
+    /// What everything of the target is called.
+    pub(super) fn name(&self) -> String {
+        self.scratch.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Notes which mount pod serves it.
+    pub(super) fn note(&self, pod: &str) -> Result<()> {
+        self.private.write(NOTE, pod.as_bytes())
+    }
+
+    /// Lets what serves it finish for so long, and ends it.
+    pub(super) fn end_processes(&self, patience: Duration) {
+        if let Ok(Some(note)) = files::read_small(&self.private.file(NOTE), NOTE_LIMIT) {
+            mount_pod::end(&note, &self.name(), patience);
+        }
+        self.scope.end(patience);
+    }
+
     /// The control group with a limit to its memory, in bytes.
     pub(super) fn limited_scope(&self, bytes: u64) -> Scope {
-        let name = self.scratch.file_name().unwrap_or_default();
-        scope(&name.to_string_lossy()).limited(bytes)
+        scope(&self.name()).limited(bytes)
     }
 
     /// Whether anything of it is left.
@@ -54,9 +73,9 @@ impl Home {
         self.private.is_left() || self.scratch.symlink_metadata().is_ok() || self.scope.is_left()
     }
 
-    /// Ends whoever is in the control group after so long, and removes everything.
+    /// Ends whoever serves it after so long, and removes everything.
     pub(super) fn end(&self, patience: Duration) -> Result<()> {
-        self.scope.end(patience);
+        self.end_processes(patience);
         self.private.remove()?;
         match (Directory::open(Path::new(paths::SCRATCH))?, self.scratch.file_name()) {
             (Some(parent), Some(name)) => parent.remove_tree(name),

@@ -3,7 +3,7 @@
 use super::carry_out::TargetState;
 use super::context::{Context, open_place};
 use super::record::Record;
-use super::{checkout, image, staged, store};
+use super::{checkout, csi, image, staged, store};
 use anyhow::Result;
 use flexvol_linux::block::block_device::number_of;
 use flexvol_linux::block::loop_device;
@@ -34,7 +34,9 @@ impl Context<'_> {
             )));
         }
         let read_only = view.access == Access::ReadOnly;
-        if entry.read_only != read_only {
+        // A CSI driver has its own mind about that: kubelet sees to what containers may do.
+        let is_told = !matches!(view.source, Source::Csi { .. });
+        if is_told && entry.read_only != read_only {
             let other = if read_only { "read-write" } else { "read-only" };
             return Ok(TargetState::Conflict(format!("{} {other}: unmount it first", shown(target, &entry))));
         }
@@ -68,6 +70,12 @@ impl Context<'_> {
             }
             Source::Store(store) => self.shows_store(entry, store),
             Source::Identity(name) => Ok(staged::is_named(target, mounted, name)),
+            // What is mounted says nothing of it: the agent was asked for it here, or it is
+            // another's.
+            Source::Csi { .. } => {
+                let is_it = csi::is_published(self, target);
+                Ok(is_it && staged::is_named(target, mounted, &view.source.to_string()))
+            }
         }
     }
 }

@@ -19,6 +19,10 @@ pub(super) enum Undo {
     ReleaseDevice,
     /// Detach the device that was attached for the target.
     DetachStore(TargetPath),
+    /// Release what the agent holds for the target.
+    Release(PathBuf, TargetPath),
+    /// Have the agent take away what it has published for the target.
+    Unpublish(PathBuf, TargetPath),
     /// Unmount what was mounted.
     Unmount(TargetPath),
     /// Unmount, end its daemon, and remove its files.
@@ -35,8 +39,11 @@ impl fmt::Display for Undo {
             }
             Self::RemoveImage(file, _) => write!(f, "{}", file.display()),
             Self::ReleaseDevice => f.write_str("a loop device"),
+            Self::Release(_, target) => write!(f, "the hold for {target}"),
             Self::DetachStore(target) => write!(f, "the device for {target}"),
-            Self::Unmount(target) | Self::EndDaemon(target) => write!(f, "a mount at {target}"),
+            Self::Unmount(target) | Self::EndDaemon(target) | Self::Unpublish(_, target) => {
+                write!(f, "a mount at {target}")
+            }
         }
     }
 }

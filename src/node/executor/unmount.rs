@@ -61,6 +61,20 @@ pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(UMOUNT_BUSY_WAIT))
 }
 
+/// Takes off what lies on the lowest mount at a place, as long as nothing uses it.
+pub(super) fn uncover(place: &Place) -> Result<()> {
+    let count = || -> Result<usize> {
+        Ok(mount_table::read()?.iter().filter(|entry| entry.target == place.path()).count())
+    };
+    for _ in 0..MOST_LAYERS {
+        // One that is unmounted may take others with it.
+        if count()? < 2 || mount::unmount(place, false).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// A file system answers from memory when its device has gone.
 pub(super) fn has_dead_device(place: &Place) -> bool {
     let asked = mount_health::with_devices(&[place.path().to_owned()], UMOUNT_BUSY_WAIT);

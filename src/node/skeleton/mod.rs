@@ -21,6 +21,7 @@
 //! 6. A line in the [drivers' log](crate::driver_log), now that nothing can delay or spoil the
 //!    reply.
 
+mod in_agent;
 mod supervise;
 
 use crate::driver_log::Entry;
@@ -30,19 +31,34 @@ use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::HostRunner;
 use flexvol_linux::proc::reply_pipe::ReplyPipe;
 use flexvol_linux::proc::{limits, memory, process, signal};
+use flexvol_model::agent::FROM_INPUT;
 use flexvol_model::installed::Installed;
 use flexvol_model::plan::{Goal, Source, View};
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Redactor;
 use flexvol_protocol::{Call, Fields, Reply, SECRET, Verb};
+use in_agent::Order;
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because
 /// it may fail, and before the working directory changes, because `argv[0]` may be relative to it.
 pub fn main(identify: impl FnOnce() -> Result<Installed>, arguments: &mut [OsString]) -> ExitCode {
+    if matches!(arguments, [word] if word == FROM_INPUT) {
+        let (mut arguments, within) = in_agent::left_on_input();
+        return reply(identify, &mut arguments, Some(within));
+    }
+    reply(identify, arguments, None)
+}
+
+/// `within` is how long a call may take that the node's agent has carried out here.
+fn reply(
+    identify: impl FnOnce() -> Result<Installed>,
+    arguments: &mut [OsString],
+    within: Option<Duration>,
+) -> ExitCode {
     let pipe = ReplyPipe::take(no_room);
     limits::lift();
     pipe.reply_on_panic(|text| Reply::from(bug(text)).to_line());
@@ -53,11 +69,12 @@ pub fn main(identify: impl FnOnce() -> Result<Installed>, arguments: &mut [OsStr
     process::detach_from_caller();
     process::adopt_orphans();
     let (reply, carried_out) = match &installed {
-        Ok(installed) => answer(installed, arguments),
+        Ok(installed) => answer(installed, arguments, within),
         Err(failure) => (failure.clone().into(), None),
     };
     pipe.send(&reply.to_line());
-    if let (Ok(installed), Some((call, started))) = (installed, carried_out) {
+    // What the agent carries out, the driver that asked it notes.
+    if let (Ok(installed), Some((call, started)), None) = (installed, carried_out, within) {
         Entry::of(installed.name(), &call, started, &reply).note();
     }
     ExitCode::SUCCESS
@@ -77,42 +94,65 @@ fn bug(text: &str) -> Failure {
 /// A call that was worth carrying out, and when that began.
 type CarriedOut = (Call, Instant);
 
-fn answer(installed: &Installed, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+fn answer(
+    installed: &Installed,
+    arguments: &mut [OsString],
+    within: Option<Duration>,
+) -> (Reply, Option<CarriedOut>) {
     let Some((verb, arguments)) = arguments.split_first_mut() else {
         let text = "no verb: kubelet calls a driver with init, mount, unmount and the like";
         return (Failure::call(text).into(), None);
     };
-    dispatch(installed, verb, arguments)
+    dispatch(installed, verb, arguments, within)
 }
 
 /// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker.
 /// Never panics, never prints.
 pub fn perform(installed: &Installed, verb: &OsStr, arguments: &[OsString]) -> Reply {
-    dispatch(installed, verb, &mut arguments.to_vec()).0
+    dispatch(installed, verb, &mut arguments.to_vec(), None).0
 }
 
-fn dispatch(installed: &Installed, verb: &OsStr, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+fn dispatch(
+    installed: &Installed,
+    verb: &OsStr,
+    arguments: &mut [OsString],
+    within: Option<Duration>,
+) -> (Reply, Option<CarriedOut>) {
     match Verb::parse(verb) {
         Some(verb) if installed.verbs().contains(verb) => match verb {
             Verb::Init => (Reply::capabilities(installed.capabilities()), None),
-            verb => carry_out(installed, verb, arguments),
+            verb => carry_out(installed, verb, arguments, within),
         },
         _ => (Reply::NotSupported, None),
     }
 }
 
 /// Parsed here and not in the worker, so that a call that is merely wrong costs no fork.
-fn carry_out(installed: &Installed, verb: Verb, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+fn carry_out(
+    installed: &Installed,
+    verb: Verb,
+    arguments: &mut [OsString],
+    within: Option<Duration>,
+) -> (Reply, Option<CarriedOut>) {
     let started = Instant::now();
     memory::refuse_dumps();
-    let parsed = Call::parse(verb, arguments);
+    let parsed = Call::parse(verb, arguments).and_then(|call| {
+        let order = if within.is_some() { None } else { Order::of(installed, verb, arguments)? };
+        Ok((call, order))
+    });
     // Best effort: kubelet has shown them already, if only for a moment.
     let _ = memory::forget_arguments(arguments, SECRET.as_bytes());
-    let call = match parsed {
-        Ok(call) => call,
+    let (call, order) = match parsed {
+        Ok(parsed) => parsed,
         Err(failure) => return (failure.into(), None),
     };
-    let allowed = installed.settings.deadlines.of(verb);
+    let mut allowed = within.unwrap_or_else(|| installed.settings.deadlines.of(verb));
+    if let Some(order) = order {
+        if let Some(reply) = order.carry_out(allowed) {
+            return (reply, Some((call, started)));
+        }
+        allowed = allowed.saturating_sub(started.elapsed());
+    }
     let names = (installed.driver.name(), installed.directory.as_deref());
     // The worker has a copy of all this memory, and ends without tidying it up.
     let call = RefCell::new(call);

@@ -17,8 +17,6 @@ calls() { grep -vE ' (init|getvolumename|isattached)$' "$SHARED/calls" | uniq | 
 # called LINE: that line comes.
 called() { eventually "${patience:-30}" grep -qx "$1" "$SHARED/calls" && echo "$1"; }
 
-# on_claim POD CLAIM: a pod of the chapter with that claim.
-on_claim() { pod "$1" "persistentVolumeClaim: {claimName: $2}"; }
 # qcow2 NAME: a claim of an image that all nodes see.
 qcow2() { claim "$1" "{driver: flexvol/qcow2, fsType: ext4, options: {file: $1.qcow2, size: 64Mi}}"; }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Volumes of CSI attached and detached by `flexvold csi-controller`, without a sidecar: on two
-# nodes, with two of it of which one is at work, under kills. Sourced by tests/cluster/chapter.
+# Volumes of CSI made, attached, grown, detached and deleted by `flexvold csi-controller` as
+# `manifest csi` prints it, without a sidecar: on two nodes, with two of it of which one is at work,
+# under kills. Sourced by tests/cluster/chapter.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
 # shellcheck source=tests/cluster/lib/images.sh
@@ -9,8 +10,12 @@
 . "$here/lib/scripted.sh"
 # shellcheck source=tests/cluster/lib/storage.sh
 . "$here/lib/storage.sh"
+# shellcheck source=tests/cluster/lib/resize.sh
+. "$here/lib/resize.sh"
 readonly DISK=disk.example.com.flex.flexvol.dev CONTROLLER=flexvol-csi-example-com-disk
 readonly LEASE=external-attacher-leader-disk-example-com-flex-flexvol-dev
+# Of provisioning, and of growing.
+readonly PROVISIONS=disk-example-com-flex-flexvol-dev GROWS=external-resizer-disk-example-com-flex-flexvol-dev
 readonly GUARD=external-attacher/disk-example-com-flex-flexvol-dev
 
 drivers() {
@@ -50,13 +55,29 @@ attach_error() {
 }
 finalizers() { kube get pv "$namespace-$1" -o json | jq -r '.metadata.finalizers | join(" ")'; }
 
-# leader: the pod that is at work.
-leader() { in_namespace get lease "$LEASE" -o jsonpath='{.spec.holderIdentity}' | cut -d _ -f 1; }
-leads() { [[ -n $(leader) && $(leader) != "${1:-}" ]]; }
+# of_lease FIELD: what the lease says; lease=… ($LEASE) says which.
+of_lease() { in_namespace get lease "${lease:-$LEASE}" -o jsonpath="{.spec.$1}"; }
+# holder: the process that is at work, `<pod>_<its own>`.
+holder() { of_lease holderIdentity; }
+# leads [NOT]: one is at work, another than that: the next in the same pod is another, too.
+leads() {
+    local holder
+    holder=$(holder)
+    [[ -n $holder && $holder != "${1:-}" ]]
+}
+# in_time RENEWED: it was taken 15 s after another saw that renewal, which looks every 2 s.
+in_time() {
+    python3 - "$1" "$(of_lease acquireTime)" <<'PYTHON'
+import datetime, sys
+renewed, acquired = (datetime.datetime.fromisoformat(time.rstrip("Z")) for time in sys.argv[1:])
+took = (acquired - renewed).total_seconds()
+print("yes" if 15 <= took <= 20 else f"{took} s")
+PYTHON
+}
 # leaves: who is at work ends at once, as by kill -9, and its pod begins once more.
 leaves() {
     local pod node
-    pod=$(leader)
+    pod=$(holder) pod=${pod%%_*}
     node=$(in_namespace get pod "$pod" -o jsonpath='{.spec.nodeName}')
     # shellcheck disable=SC2016 # on the node
     on "$node" bash -c 'for pid in $(pgrep -f "^/flexvold csi-controller "); do
@@ -107,11 +128,12 @@ says 'csi-controller: and as an Event' '*is attached to node-9*' event held-1 Fa
 says 'csi-controller: it is free' '' rm "$STORAGE/$namespace-held.node"
 
 # From node to node, while the one at work is killed.
+first=$(holder)
 says 'csi-controller: the one at work is killed' '' leaves
-killed=$SECONDS first=$(leader)
+renewed=$(of_lease renewTime)
 says 'csi-controller: the first pod goes' '' remove pod moves-1
 says 'csi-controller: another is at work' '' eventually 30 leads "$first"
-says 'csi-controller: within the time of the lease' yes eval "[[ $SECONDS -le $((killed + 20)) ]] && echo yes"
+says 'csi-controller: within the time of the lease' yes in_time "$renewed"
 patience=60 says 'csi-controller: the next has its data' 'from node-1' \
     eval 'runs moves-2 && k exec moves-2 -- cat /v/file'
 says 'csi-controller: attached there, and nowhere else' 'node-2 true' attached moves 'node-2 true'
@@ -133,11 +155,59 @@ LIMIT=90 patience=80 says 'csi-controller: the data is there' 'from node-1' \
 says 'csi-controller: attached' 'node-1 true' attached moves 'node-1 true'
 says 'csi-controller: one is at work' '' eventually 30 leads
 
+# The whole life of a volume, and each time the one is killed that has just been asked.
+# killed_at LEASE COMMAND...: who leads by that lease is killed as soon as the command has ended.
+renewal() { in_namespace get lease "$1" -o jsonpath='{.spec.holderIdentity} {.spec.renewTime}'; }
+is_renewed() { [[ $(renewal "$1") != "$2" ]]; }
+killed_at() {
+    lease=$1 eventually 60 leads
+    eventually 60 is_renewed "$1" "$(renewal "$1")"
+    "${@:2}" >/dev/null
+    lease=$1 leaves
+}
+life_class() {
+    class life "$DISK" 'allowVolumeExpansion: true
+parameters: {csi.storage.k8s.io/fstype: xfs, size: 320M}'
+}
+goes() { remove --wait=false "$1" "$2"; }
+patience=90
+# shellcheck disable=SC2034 # of tap.sh
+LIMIT=150
+says 'csi-controller: a class' '*created*' apply < <(life_class)
+says 'csi-controller: life: a claim, and who provisions is killed' '' \
+    killed_at "$PROVISIONS" apply < <(size=320Mi asks life life)
+says 'csi-controller: life: it is bound' '' awaited --for=jsonpath='{.status.phase}'=Bound pvc/life
+life=$(volume_of life)
+says 'csi-controller: life: a pod, and who attaches is killed' '' killed_at "$LEASE" apply < <(on_claim life-1 life)
+says 'csi-controller: life: it runs' '' runs life-1
+says 'csi-controller: life: it writes' '' k exec life-1 -- sh -c 'echo from node-1 >/v/file && sync'
+says 'csi-controller: life: more is asked for, and who grows is killed' '' killed_at "$GROWS" wants life 384Mi
+is_grown() { [[ $(k get pvc life -o jsonpath='{.status.capacity.storage}') == 384Mi ]]; }
+says 'csi-controller: life: it grows' '' eventually "$patience" looked_at life-1 is_grown
+says 'csi-controller: life: and its file system' larger larger life-1 300
+says 'csi-controller: life: the pod goes, and who detaches is killed' '' killed_at "$LEASE" goes pod life-1
+says 'csi-controller: life: a pod on the other node' '*created*' apply < <(node=node-2 on_claim life-2 life)
+says 'csi-controller: life: has the data' 'from node-1' eval 'runs life-2 && k exec life-2 -- cat /v/file'
+says 'csi-controller: life: in what has grown' larger larger life-2 300
+says 'csi-controller: life: the pod goes' '' remove pod life-2
+says 'csi-controller: life: and the claim, and who deletes is killed' '' killed_at "$PROVISIONS" goes pvc life
+life_left() {
+    kube get pv --ignore-not-found -o name "$life"
+    k get pvc --ignore-not-found -o name life
+    kube get volumeattachments -o json | jq -r --arg volume "$life" \
+        '.items[] | select(.spec.source.persistentVolumeName == $volume).metadata.name'
+    storage_attached | finds grep -F "$life"
+}
+no_life() { [[ -z $(life_left) ]]; }
+says 'csi-controller: life: no volume, no VolumeAttachment is left' '' eval 'eventually 90 no_life; life_left'
+says 'csi-controller: life: the class goes' '*deleted*' kube delete storageclass life
+unset patience LIMIT
+
 # Nothing is left: PersistentVolumes that were deleted first are released by the last detach.
 says 'csi-controller: volumes are deleted while in use' '*-moves*' \
     kube delete pv --wait=false "$namespace-moves" "$namespace-held" "$namespace-stays"
 says 'csi-controller: pods and claims go' '' eval 'remove pod --all && remove pvc --all'
-no_leader() { [[ -z $(leader) ]]; }
+no_leader() { [[ -z $(holder) ]]; }
 no_volumes() { [[ -z $(kube get pv -l chapter="$namespace" -o name) ]]; }
 no_attachments() { [[ -z $(about moves .)$(about held .)$(about stays .) ]]; }
 says 'csi-controller: no VolumeAttachment' '' eventually 40 no_attachments

@@ -39,18 +39,6 @@ registers() {
     registered "$1"
 }
 
-# asks NAME CLASS SIZE: a claim that a StorageClass shall serve.
-asks() {
-    cat <<YAML
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: $1, namespace: ${namespace:?}}
-spec: {storageClassName: $2, accessModes: [ReadWriteOnce], resources: {requests: {storage: $3}}}
-YAML
-}
-on_claim() { pod "$1" "persistentVolumeClaim: {claimName: $2}"; }
-
 # attachments: which disk is attached where, of this driver.
 attachments() {
     kube get volumeattachments -o json | jq -r --arg driver "$DISK" '
@@ -87,13 +75,13 @@ says 'csi-deployed: claims of StorageClasses' '*created*' apply < <(
     cat <<YAML
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
-metadata: {name: grows, labels: {chapter: $namespace}}
+metadata: {name: grows, labels: {chapter: ${namespace:?}}}
 provisioner: $IMAGE
 parameters: {file: grows.img, size: 320Mi, fsType: xfs}
 allowVolumeExpansion: true
 YAML
-    asks grows grows 320Mi
-    for name in moves stays; do asks "$name" disk.example.com 32Mi; done
+    size=320Mi asks grows grows
+    for name in moves stays; do asks "$name" disk.example.com; done
 )
 says 'csi-deployed: are provisioned' '' bound grows moves stays
 says 'csi-deployed: the handle has the name' "fx1#pvc-*" handles "$IMAGE"

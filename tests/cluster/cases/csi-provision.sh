@@ -52,7 +52,7 @@ play() {
 }
 # made FILE: what has been made, when what is refused has been refused.
 made() {
-    play "$namespace" && objects_made >"$CLUSTER/$1"
+    play "${namespace:?}" && objects_made >"$CLUSTER/$1"
     k get pvc -o json | jq -r '[.items[] | "\(.metadata.name) \(.status.phase)"] | sort | join(", ")'
 }
 policy() { kube get pv "$1" -o jsonpath='{.spec.persistentVolumeReclaimPolicy}'; }

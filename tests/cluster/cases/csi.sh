@@ -14,7 +14,7 @@ readonly NAMES="bind.flexvol.flex.flexvol.dev $GROUP $IMAGE secretfiles.flexvol.
 
 # The objects that say to Kubernetes what the drivers can; the rest of the manifest wants an image.
 csi_drivers() {
-    on node-1 flexvold manifest csi --image unused --plugin-dir "$PLUGINS" "${DRIVERS[@]}" |
+    on node-1 flexvold manifest csi --image tests.flexvol.dev/unused --plugin-dir "$PLUGINS" "${DRIVERS[@]}" |
         awk 'BEGIN { RS = "---\n" } /kind: "?CSIDriver/ { print "---"; print }'
 }
 

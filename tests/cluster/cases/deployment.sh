@@ -6,6 +6,8 @@
 . "$here/lib/manifests.sh"
 # shellcheck source=tests/cluster/lib/images.sh
 . "$here/lib/images.sh"
+# shellcheck source=tests/cluster/lib/charts.sh
+. "$here/lib/charts.sh"
 
 namespace deployment >/dev/null
 
@@ -126,6 +128,59 @@ says 'deployment: nothing is left' '' clean node-1
 says 'deployment: nothing is left on node-2' '' clean node-2
 says 'deployment: drivers stay unless --uninstall-on-exit' $'deployed~image\ndeployed~tmpfs' drivers
 says 'deployment: drivers are uninstalled' '' uninstalled
+
+# --- by helm
+if [[ -x ${FLEXVOL_HELM:-} ]]; then
+    says 'deployment: helm finds nothing in the chart' '' chart
+    says 'deployment: helm installs it' '*successfully rolled out' release install --create-namespace
+    says 'deployment: its drivers are those of the image' $'null\nnull' charted "$CLUSTER/bin/flexvol"
+    says 'deployment: a pod mounts by it' data mounted_by_chart
+    says 'deployment: helm upgrades it, and its policy' '*successfully rolled out' release upgrade \
+        --set image=tests.flexvol.dev/flexvol:2 --set policy.maxSize=1Gi
+    says 'deployment: its drivers are those of the later image' $'{"maxSize":"1Gi"}\n{"maxSize":"1Gi"}' \
+        charted "$CLUSTER/bin/flexvol-2"
+    says 'deployment: a slip in a value is refused' '*drvers*' slip
+    says 'deployment: helm uninstalls it' '' released
+else
+    skips helm 'helm is not built: tests/cluster/helm/program'
+fi
+
+# --- what a cluster has, by the plugin of kubectl
+plugin() { ln -sf flexvol "$CLUSTER/bin/kubectl-flexvol"; }
+# A slip in an option, and a Secret that kubelet would not hand out.
+slips() {
+    k create secret generic login --from-literal=password=hunter2
+    local secret="secretRef: {name: login, namespace: $namespace}"
+    claim slip "{driver: fstab/cifs, options: {networkPaht: //nas/web}, $secret}" | apply
+}
+# validated [OPTION...]: what of ours it finds, and the last line.
+validated() {
+    kube flexvol validate "$@" 2>&1 | tee "$CLUSTER/validated" | grep -o "$namespace.*: error: .*\[[a-z-]*\]" |
+        sed 's/: error: .*\[/ [/'
+    tail -n 1 -- "$CLUSTER/validated"
+    ! grep hunter2 "$CLUSTER/validated"
+}
+# Whoever may read volumes, and no Secret.
+reader() {
+    kube create clusterrole volume-reader --verb=get,list \
+        --resource=pods,persistentvolumes,persistentvolumeclaims,storageclasses.storage.k8s.io
+    kube create clusterrolebinding volume-reader --clusterrole=volume-reader --serviceaccount="$namespace:default"
+    kubeconfig "$CLUSTER/reader.kubeconfig" "$(k create token default)"
+}
+unreadable() {
+    kube delete clusterrole,clusterrolebinding volume-reader
+    k delete pvc,secret slip login --ignore-not-found
+    kube delete pv "$namespace-slip"
+}
+
+says 'deployment: flexvol is a plugin of kubectl' '' plugin
+says 'deployment: volumes with slips' '' quietly slips
+says 'deployment: kubectl flexvol validate names them' \
+    $'deployment-slip \\[unknown-option\\]\ndeployment/login \\[secret-type\\]\n* errors*' validated
+says 'deployment: a user who may not read Secrets' '' quietly reader
+says 'deployment: no Secret is called missing to that user' $'deployment-slip \\[unknown-option\\]\n*Secret*' \
+    validated --kubeconfig "$CLUSTER/reader.kubeconfig"
+says 'deployment: the slips are gone' '' quietly unreadable
 
 # --- every manifest and example, before the real API server
 kube create namespace flexvol --save-config >/dev/null

@@ -108,7 +108,7 @@ says 'discovery: roll-back: it unmounts what is ours' '' remove pod taken-2 take
 # shellcheck disable=SC2016 # on the node
 on node-1 bash -c 'sed -i "s/\"since\":[0-9]*/\"since\":1/" /run/flexvol/volumes/v-*'
 says 'discovery: roll-back: doctor finds our record of it' '*record-left*' on node-1 flexvol doctor
-says 'discovery: roll-back: and forgets it' 'repaired *forget the record*' on node-1 flexvol doctor --repair=now
+says 'discovery: roll-back: and forgets it' '*repaired *forget the record*' on node-1 flexvol doctor --repair=now
 says 'discovery: roll-back: nothing is left' '' clean node-1
 
 # Uninstalled, with and without volumes.
@@ -212,7 +212,7 @@ says 'discovery: reboot: they write' '' \
 LIMIT=120 says 'discovery: reboot: they run again' '' rebooted
 says 'discovery: reboot: the image has its data' on-disk k exec on-disk -- cat /v/file
 says 'discovery: reboot: memory has none' '*No such file*' k exec in-memory -- cat /v/file
-says 'discovery: reboot: doctor finds nothing' '0 errors, 0 warnings*' on node-1 flexvol doctor
+says 'discovery: reboot: doctor finds nothing' '*0 errors, 0 warnings*' on node-1 flexvol doctor
 says 'discovery: reboot: they go' '' remove pod on-disk in-memory
 says 'discovery: reboot: nothing is left' '' clean node-1
 

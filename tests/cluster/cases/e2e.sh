@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Kubernetes' own e2e suite "External Storage", against drivers that flexvold serves, attaches and
-# provisions, and against csi-driver-host-path where $FLEXVOL_PEER is a directory with
-# hostpathplugin and csi-node-driver-registrar. A spec that runs is a case, and the report is
-# $FLEXVOL_E2E_REPORT. $FLEXVOL_E2E is what tests/cluster/e2e/programs has printed. Sourced by
-# tests/cluster/chapter, and no part of tests/cluster/play as a whole: `tests/run e2e`.
+# Kubernetes' own e2e suite "External Storage", against drivers that flexvold serves, attaches,
+# provisions and grows, and against csi-driver-host-path where $FLEXVOL_PEER is a directory with
+# hostpathplugin and csi-node-driver-registrar: by its sidecars, or by flexvold if
+# FLEXVOL_PEER_BY=flexvold. A spec that runs is a case, and the report is $FLEXVOL_E2E_REPORT.
+# $FLEXVOL_E2E is what tests/cluster/e2e/programs has printed. Sourced by tests/cluster/chapter, and
+# no part of tests/cluster/play as a whole: `tests/run e2e`.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
 # shellcheck source=tests/cluster/lib/images.sh
@@ -18,9 +19,13 @@ readonly SUITE=$here/e2e REPORT=${FLEXVOL_E2E_REPORT:-$CLUSTER/e2e.json}
 readonly OURS=(flexvol/tmpfs ramax.com/local-storage example.com/disk) HOSTPATH=hostpath.csi.k8s.io
 readonly DISK=disk.example.com.flex.flexvol.dev SHARE=local-storage.ramax.com.flex.flexvol.dev
 readonly NAMES="$DISK $SHARE tmpfs.flexvol.flex.flexvol.dev" PEER=${FLEXVOL_PEER:+$(realpath -- "$FLEXVOL_PEER")}
+readonly PEER_BY=${FLEXVOL_PEER_BY:-sidecars} SIDECARS=(csi-resizer csi-provisioner csi-attacher)
 # Specs of features that are no part of every cluster, those that end kubelet by ssh, and one that
 # wants images of two programs more.
-readonly LEFT_OUT='\[Feature:|\[Disruptive\]|any volume data source' SIDE_BY_SIDE=${FLEXVOL_E2E_PROCS:-4}
+left_out='\[Feature:|\[Disruptive\]|any volume data source'
+# Which ours refuses.
+[[ $PEER_BY != flexvold ]] || left_out+='|pvc data source'
+readonly LEFT_OUT=$left_out SIDE_BY_SIDE=${FLEXVOL_E2E_PROCS:-4}
 
 # --- what the pods of the suite run
 
@@ -74,26 +79,26 @@ account() {
     cp -- "$CLUSTER/pki/ca.crt" "$CLUSTER/account/"
     echo kube-system >"$CLUSTER/account/namespace"
 }
+# controls PLACE NAME ENDPOINT...: without a sidecar, and once more if it has lost its lease.
+controls() {
+    restarts_on "$1" "$2" flexvold csi-controller "${@:3}" --work attach,provision,resize --server "https://$WORLD" \
+        --account "$CLUSTER/account"
+}
 ours_begin() {
     local node names
     for node in node-1 node-2; do serves "$node" --plugin-dir "$PLUGINS" --register; done
     serves world --plugin-dir "$CONTROLLERS" --role controller
-    on node-1 flexvold manifest csi --image unused --plugin-dir "$PLUGINS" "${OURS[@]}" |
+    on node-1 flexvold manifest csi --image tests.flexvol.dev/unused --plugin-dir "$PLUGINS" "${OURS[@]}" |
         awk 'BEGIN { RS = "---\n" } /kind: "?CSIDriver/ { print "---"; print }' | kube apply --filename - >/dev/null
     read -ra names <<<"$NAMES"
     names=("${names[@]/#/--endpoint=unix:\/\/\/var\/lib\/kubelet\/plugins\/}")
-    runs_on world ours flexvold csi-controller "${names[@]/%/\/csi.sock}" --work attach,provision \
-        --server "https://$WORLD" --account "$CLUSTER/account"
-    # Which grows claims, until ours does.
-    runs_on world resizer csi-resizer --csi-address="/var/lib/kubelet/plugins/$DISK/csi.sock" \
-        --kubeconfig="$KUBECONFIG"
+    controls world ours "${names[@]/%/\/csi.sock}"
     eventually 30 are_registered node-1 "$NAMES" && eventually 30 are_registered node-2 "$NAMES"
 }
 registered() { kube get csinode "$1" -o json | jq -r '[.spec.drivers[]?.name] | sort | join(" ")'; }
 are_registered() { [[ $(registered "$1") == "$2" ]]; }
 ours_end() {
     local place
-    ends_on world resizer
     ends_on world ours
     for place in world node-1 node-2; do ends_on "$place" csi; done
 }
@@ -116,7 +121,7 @@ parameters: {csi.storage.k8s.io/fstype: xfs, size: 1G}'
     class hostpath "$HOSTPATH" 'allowVolumeExpansion: true'
 }
 
-# --- csi-driver-host-path, with sidecars
+# --- csi-driver-host-path
 
 hostpath_begins() {
     local directory=/var/lib/kubelet/plugins/csi-hostpath socket sidecar
@@ -126,9 +131,13 @@ hostpath_begins() {
         --nodeid=node-1 --statedir=/var/lib/csi-hostpath
     runs_on node-1 registrar "$PEER/csi-node-driver-registrar" --csi-address="$socket" \
         --kubelet-registration-path="$socket" --plugin-registration-path=/var/lib/kubelet/plugins_registry
-    for sidecar in csi-attacher csi-provisioner csi-resizer; do
-        runs_on node-1 "$sidecar" "$sidecar" --csi-address="$socket" --kubeconfig="$KUBECONFIG"
-    done
+    if [[ $PEER_BY == flexvold ]]; then
+        controls node-1 peers --endpoint "unix://$socket"
+    else
+        for sidecar in "${SIDECARS[@]}"; do
+            runs_on node-1 "$sidecar" "$sidecar" --csi-address="$socket" --kubeconfig="$KUBECONFIG"
+        done
+    fi
     kube apply --filename - <<YAML >/dev/null
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
@@ -138,8 +147,9 @@ YAML
     eventually 30 are_registered node-1 "$(tr ' ' '\n' <<<"$HOSTPATH $NAMES" | sort | paste -sd' ')"
 }
 hostpath_ends() {
-    local name
-    for name in csi-resizer csi-provisioner csi-attacher registrar hostpath; do ends_on node-1 "$name"; done
+    local name sidecars=("${SIDECARS[@]}")
+    [[ $PEER_BY != flexvold ]] || sidecars=(peers)
+    for name in "${sidecars[@]}" registrar hostpath; do ends_on node-1 "$name"; done
 }
 
 # --- the suite

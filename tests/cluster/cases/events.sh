@@ -104,7 +104,7 @@ says 'events: doctor: wrong option' '*unknown option "sise": did you mean "size"
 says 'events: doctor: Secret missing' '*no Secret of that name*make it there*' doctor_says
 says 'events: doctor: Secret of the wrong type' '*this one has another*make it again with type*' doctor_says
 says 'events: doctor: driver missing' '*kubelet has no driver of that name*' doctor_says
-says 'events: doctor: driver broken' '*wanted to mount it into the pod*printed nothing*call it by hand*' doctor_says
+says 'events: doctor: driver broken' '*pod events/broken waits*printed nothing*call it by hand*' doctor_says
 says 'events: doctor: tool missing' \
     '*events~lizardfs runs mfsmount, which is not on this node*install lizardfs-client*' doctor_says
 says 'events: doctor: no permission' '*is not below a directory this node allows*let the admin widen it*' doctor_says

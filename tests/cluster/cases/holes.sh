@@ -7,7 +7,6 @@
 named() { sed "s/{name: v,/{name: $1,/"; }
 # image NAME: the volume of a pod or of a claim, of the driver $by.
 image() { echo "{driver: ${by:-flexvol/qcow2}, fsType: ext4, options: {file: $1.${suffix:-qcow2}, size: 32Mi}}"; }
-on_claim() { pod "$1" "persistentVolumeClaim: {claimName: $2}"; }
 # leaves POD TEXT: it is on the pod's volume.
 leaves() { k exec "$1" -- sh -c "echo '$2' >/v/file && sync && cat /v/file"; }
 finds='cat /v/file 2>/dev/null || echo nothing'

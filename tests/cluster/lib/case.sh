@@ -58,6 +58,9 @@ spec:
 YAML
 }
 
+# on_claim POD CLAIM: prints a pod with that claim's volume.
+on_claim() { pod "$1" "persistentVolumeClaim: {claimName: $2}"; }
+
 # replicas NAME COUNT VOLUME: prints a Deployment of such pods, all on one node. available NAME
 # COUNT: waits until so many of them run.
 replicas() {
@@ -110,6 +113,22 @@ spec:
 YAML
 }
 
+# asks NAME CLASS [MORE]: prints a claim that waits for a volume of that class. size=… (32Mi),
+# modes=… (ReadWriteOnce) and metadata=… say more.
+asks() {
+    cat <<YAML
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: $1, namespace: $namespace${metadata:+, $metadata}}
+spec:
+  storageClassName: $2
+  accessModes: [${modes:-ReadWriteOnce}]
+  resources: {requests: {storage: ${size:-32Mi}}}
+  ${3-}
+YAML
+}
+
 # runs POD..., ended POD...: waits until they do, or have. kubectl's own log is none of the answer.
 runs() { awaited --for=condition=Ready pod "$@"; }
 ended() { awaited --for=jsonpath='{.status.containerStatuses[0].state.terminated}' pod "$@"; }
@@ -135,7 +154,12 @@ event() {
 }
 event_text() { k get events --field-selector "involvedObject.name=$1,reason=$2" --sort-by .lastTimestamp \
     -o 'jsonpath={.items[-1:].message}'; }
-has_event() { [[ -n $(event_text "$@") ]]; }
+# Not while kubelet waits for the claim that came with the pod.
+has_event() {
+    local text
+    text=$(event_text "$@")
+    [[ -n $text && $text != *'PVC is not bound'* ]]
+}
 
 # grows_now CLAIM POD: the controllers have done their part, and kubelet does its. It looks at a
 # claim when it looks at its pod: when that changes, or once a minute.

@@ -2,6 +2,8 @@
 # Manifests before the real API server, which knows every field and takes none that is not its own.
 # Nothing is made. Sourced by the chapter deployment.
 
+readonly OUR_IMAGE=registry.example/flexvol:1
+
 # strictly_valid FILE|DIRECTORY: prints only what the API server says against it, and how many
 # objects it took if that is none.
 strictly_valid() {
@@ -23,11 +25,11 @@ platforms_valid() {
     for platform in $platforms; do
         # It has no plugin directory, and the answer says so.
         [[ $platform != talos ]] || continue
-        flexvol --json manifest daemonset --platform "$platform" tmpfs | own_kinds
+        flexvol --json manifest daemonset --platform "$platform" --image "$OUR_IMAGE" tmpfs | own_kinds
     done | sort --unique | strictly_valid -
     [[ $(wc -w <<<"$platforms") -ge 18 ]] || echo "only these platforms: $platforms"
-    flexvol manifest daemonset --policy "$policy" --set size=1Mi --take-over --allow-downgrade --uninstall-on-exit \
-        tmpfs |
+    flexvol manifest daemonset --image "$OUR_IMAGE" --policy "$policy" --set size=1Mi --take-over --allow-downgrade \
+        --uninstall-on-exit tmpfs |
         strictly_valid -
     rm -- "$policy"
 }
@@ -35,7 +37,7 @@ platforms_valid() {
 kustomize_valid() {
     local directory said
     directory=$(mktemp -d)
-    said=$(flexvol manifest kustomize --output "$directory" tmpfs 2>&1) || echo "$said"
+    said=$(flexvol manifest kustomize --image "$OUR_IMAGE" --output "$directory" tmpfs 2>&1) || echo "$said"
     kube kustomize "$directory" | strictly_valid -
     rm -r -- "$directory"
 }
@@ -55,7 +57,7 @@ spec:
       nodeSelector: {none: such}
       containers: [{name: c, image: tests.flexvol.dev/busybox:1}]
 YAML
-    flexvol manifest init-container tmpfs >"$CLUSTER/patch.yaml"
+    flexvol manifest init-container --image "$OUR_IMAGE" tmpfs >"$CLUSTER/patch.yaml"
     kube --namespace flexvol patch daemonset mine --patch-file "$CLUSTER/patch.yaml" --dry-run=server -o json |
         jq -r '.spec.template.spec | [.initContainers[].command[], .containers[].name] | join(" ")'
 }

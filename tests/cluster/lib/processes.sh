@@ -15,3 +15,19 @@ ends_on() {
     on "$1" bash -c 'kill "-$2" "$(<"/run/$1.pid")"; while [[ -d /proc/$(<"/run/$1.pid") ]]; do sleep 0.05; done' - \
         "$2" "${3:-TERM}"
 }
+# restarts_on PLACE NAME COMMAND...: as runs_on, and once more whenever it ends, as kubelet does it.
+restarts_on() {
+    # shellcheck disable=SC2016 # there
+    runs_on "$1" "$2" bash -c 'trap "kill \$child; wait \$child; exit" TERM
+        while :; do "$@" & child=$!; wait "$child"; echo "ended with $?: once more"; sleep 1; done' - "${@:3}"
+}
+# kills_on PLACE NAME: what restarts_on has started, as by kill -9.
+kills_on() {
+    # shellcheck disable=SC2016 # there
+    on "$1" bash -c 'pgrep --parent "$(<"/run/$1.pid")" flexvold | xargs kill -KILL' - "$2"
+}
+# words_of PLACE-NAME...: the end of what these have said, as comments.
+words_of() {
+    local name
+    for name in "$@"; do tail -n 25 -- "$CLUSTER/log/$name.log" 2>/dev/null | sed "s/^/# $name: /"; done
+}

@@ -11,7 +11,7 @@ driver_begins() {
     runs_on world csi flexvold csi --driver flexvol/image --plugin-dir "$CONTROLLERS" --role controller \
         --node-id world --endpoint unix:///run/csi.sock
     runs_on node-1 csi flexvold csi --driver flexvol/image --plugin-dir "$PLUGINS" --node-id node-1 --register
-    on node-1 flexvold manifest csi --image unused --plugin-dir "$PLUGINS" flexvol/image |
+    on node-1 flexvold manifest csi --image tests.flexvol.dev/unused --plugin-dir "$PLUGINS" flexvol/image |
         awk 'BEGIN { RS = "---\n" } /kind: "?CSIDriver/ { print "---"; print }' | kube apply --filename - >/dev/null
     eventually 30 is_registered
 }
@@ -71,16 +71,6 @@ metadata: {name: $1, labels: {chapter: csi-provision}}
 provisioner: $IMAGE
 parameters: {file: provisioned.img, size: 32Mi, format: ifBlank${3:+, $3}}
 ${2:-}
-YAML
-}
-# asks NAME CLASS [MORE]: prints a claim; modes=… (ReadWriteOnce), metadata=… say more.
-asks() {
-    cat <<YAML
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: $1, namespace: ${namespace:?}${metadata:+, $metadata}}
-spec: {storageClassName: $2, accessModes: [${modes:-ReadWriteOnce}], resources: {requests: {storage: 32Mi}}${3:+, $3}}
 YAML
 }
 

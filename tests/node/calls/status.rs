@@ -56,7 +56,7 @@ fn every_volume_is_shown_with_its_health() {
     assert_eq!((&well["podUid"], &well["sizeBytes"]), (&"7".into(), &(1 << 20).into()));
     let text = site.flexvol(&line).out;
     assert!(text.lines().next().unwrap().starts_with("POD"), "{text}");
-    assert!(text.contains("dead: Transport endpoint is not connected"), "{text}");
+    assert!(text.contains(&["dead: ", wording("endpoint-gone")].concat()), "{text}");
     assert!(text.ends_with("1 alive, 1 dead, 1 hung, 1 not mounted\n"), "{text}");
     let one = site.flexvol(&[&line[..], &["--volume", "well", "--pod", "7", "--driver", "cifs"]].concat());
     assert!(one.status == 0 && one.out.ends_with("1 alive\n"), "{one:?}");
@@ -90,4 +90,46 @@ fn a_volume_of_ours_has_its_pod_and_its_time() {
     let found = volumes(&Site::new().flexvol(&["status", "--json"]));
     assert!(found.iter().all(|volume| volume["volume"] != "pv1"), "{found:?}");
     node.is_clean();
+}
+
+/// kubelet has removed the volume's directory, and not the pod's.
+#[test]
+fn what_pods_wait_for_comes_first_with_since_when_and_how_often() {
+    if !enter("status::what_pods_wait_for_comes_first_with_since_when_and_how_often") {
+        return;
+    }
+    let site = Site::new();
+    let well = site.path("kubelet/pods/1/volumes/fstab~cifs/well");
+    fs::create_dir_all(&well).unwrap();
+    let waits = site.path("kubelet/pods/7/volumes/example~tmpfs/data");
+    fs::create_dir_all(waits.parent().unwrap()).unwrap();
+    let over_csi = site.path("kubelet/pods/8/volumes/kubernetes.io~csi/pv1/mount");
+    fs::create_dir_all(site.path("kubelet/pods/8")).unwrap();
+    fs::create_dir_all("/run/flexvol/log").unwrap();
+    let line = |target: &PathBuf, pod: &str, time: &str| {
+        let entry = serde_json::json!({
+            "time": time, "driver": "example~tmpfs", "verb": "mount", "target": target, "pod": pod,
+            "volume": "data", "outcome": "Failure", "message": "unknown option \"sise\"", "tookMs": 3, "pid": 7
+        });
+        format!("{entry}\n")
+    };
+    let log = [
+        line(&waits, "shop/web", "2026-11-21T10:00:00.000Z"),
+        line(&waits, "shop/web", "2026-11-21T10:00:02.000Z"),
+        line(&over_csi, "shop/csi", "2026-11-21T10:00:03.000Z"),
+    ];
+    fs::write("/run/flexvol/log/drivers.jsonl", log.concat()).unwrap();
+    let root = site.path("kubelet");
+    let line = ["status", "--kubelet-root", root.to_str().unwrap()];
+    let found = volumes(&site.flexvol(&[&line[..], &["--json"]].concat()));
+    let pods: Vec<_> = found.iter().map(|volume| volume["pod"].as_str().unwrap_or("-")).collect();
+    assert_eq!(pods, ["shop/web", "shop/csi", "-"], "{found:?}");
+    let failed = &found[0]["failed"];
+    assert_eq!((&failed["count"], &failed["verb"]), (&2.into(), &"mount".into()));
+    assert_eq!(failed["since"], "2026-11-21T10:00:00.000Z");
+    assert!(failed["fix"].as_str().unwrap().contains("correct the option"), "{failed}");
+    let text = site.flexvol(&[&line[..], &["--pod", "shop/web"]].concat()).out;
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let counted = "mount failed 2 times since 2026-11-21T10:00:00, last at 2026-11-21T10:00:02";
+    assert!(flat.contains("not mounted: unknown option \"sise\"") && flat.contains(counted), "{text}");
 }

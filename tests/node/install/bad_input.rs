@@ -125,11 +125,36 @@ fn settings_no_volume_could_use_are_wrong_usage() {
         assert!(refused.error(2).contains(told), "{refused:?}");
         assert_eq!(fs::read(&side_file).unwrap(), before);
     }
+    for (set, told) in [
+        (["--set", "deadlines.mount=0"], wording_of("deadline-zero", ["mount"])),
+        (["--unset", "sise"], wording_of("nothing-to-unset", ["sise"])),
+        (["--set", "image:size=2Mi"], wording_of("key-of-no-driver", ["image:size", "flexvol/tmpfs"])),
+        (["--unset", "v/image:size"], wording_of("key-of-no-driver", ["v/image:size", "flexvol/tmpfs"])),
+        (["--set", "agent.fence=pod"], "\"agent\""),
+    ] {
+        let refused = node.install(&["tmpfs", set[0], set[1]]);
+        assert!(refused.error(2).contains(told), "{refused:?}");
+        assert_eq!(fs::read(&side_file).unwrap(), before);
+    }
     assert!(node.install(&["v/x=exec"]).error(2).contains("exec"));
     // What is wrong already does not keep a repair from being made.
     fs::write(&side_file, String::from_utf8(before).unwrap().replace("size", "sise")).unwrap();
     fs::remove_file(node.plugins().join("flexvol~tmpfs/tmpfs")).unwrap();
     assert_eq!(node.install(&["tmpfs"]).action(), "repaired");
+}
+
+#[test]
+fn a_relative_plugin_directory_is_wrong_usage() {
+    let Some(node) = Node::new("bad_input::a_relative_plugin_directory_is_wrong_usage") else { return };
+    for name in ["install", "uninstall", "deploy"] {
+        let mut command = Command::new(command());
+        command.args([name, "tmpfs", "--plugin-dir", "plugins"]).current_dir(node.path(""));
+        let output = command.output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(wording_of("relative-plugin-dir", ["plugins"])), "{name}: {told}");
+        assert_eq!(output.status.code(), Some(2), "{name}");
+    }
+    assert_eq!(node.listing(), [""; 0]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::node::{self, Node, command, script};
 use crate::support::copy;
-use crate::support::wording::wording;
+use crate::support::wording::{wording, wording_of};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -174,6 +174,36 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let told = node.install(&["tmpfs", "--dry-run", "--set", "size=2Mi"]);
     assert_eq!(told.json["steps"][0], wording("side-file-renamed"));
     assert_eq!((node.listing(), fs::metadata(&home).unwrap().ctime_nsec()), (before, changed));
+}
+
+#[test]
+fn a_setting_is_for_one_driver_and_goes_again() {
+    let Some(node) = Node::new("life::a_setting_is_for_one_driver_and_goes_again") else { return };
+    let size = |directory: &str| {
+        let text = fs::read_to_string(node.plugins().join(directory).join(".flexvol.json")).unwrap();
+        let side_file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        side_file["options"]["size"].as_str().map(str::to_owned)
+    };
+    let words = ["tmpfs", "v/image", "--set", "flexvol/tmpfs:size=2Mi", "--set", "v/image:size=3Gi"];
+    assert!(node.flexvol("install", &words).status().unwrap().success());
+    assert_eq!((size("flexvol~tmpfs").as_deref(), size("v~image").as_deref()), (Some("2Mi"), Some("3Gi")));
+    assert!(
+        node.flexvol("install", &["tmpfs", "v/image", "--unset", "tmpfs:size"]).status().unwrap().success()
+    );
+    assert_eq!((size("flexvol~tmpfs"), size("v~image").as_deref()), (None, Some("3Gi")));
+    assert_eq!(node.install(&["tmpfs", "--unset", "size"]).action(), "unchanged");
+}
+
+#[test]
+fn another_driver_than_the_name_says_is_told() {
+    let Some(node) = Node::new("life::another_driver_than_the_name_says_is_told") else { return };
+    let warned = |words: &[&str]| node.install(words).json["warnings"].to_string();
+    let stays = wording_of("stays-the-driver", ["ex/cifs", "nfs"]);
+    assert!(!warned(&["ex/cifs=nfs"]).contains(stays));
+    let told = warned(&["ex/cifs"]);
+    assert!(told.contains(stays), "{told}");
+    assert!(!warned(&["ex/cifs=nfs"]).contains(stays) && !warned(&["ex/cifs=cifs"]).contains(stays));
+    assert!(!warned(&["ex/cifs"]).contains(stays));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::support::stand_in::{Said, Site};
 use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, skip};
+use flexvol_linux::proc::signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,25 @@ fn site(from: &str, to: &str) -> Site {
     let site = Site::new();
     site.script("driver", &GOOD.replacen(from, to, usize::from(!from.is_empty())));
     site
+}
+
+#[test]
+fn a_template_is_for_any_shell_and_holds() {
+    if !is_root("check::a_template_is_for_any_shell_and_holds") {
+        return;
+    }
+    let site = site("", "");
+    for kind in ["tmpfs", "loop", "keeper"] {
+        let template = site.flexvol(&["check", "template", kind]).good().out;
+        assert!(template.starts_with("#!/bin/sh\n"), "{template}");
+        site.script("driver", &template);
+        let few =
+            ["-t", "init::*", "-t", "environment::*", "-t", "unmount::works", "-t", "output::one_object"];
+        let options = if kind == "loop" { r#"{"file":"disk.img","size":"8Mi"}"# } else { "{}" };
+        let words = ["check", "./driver", "--level", "should", "--repeat", "1", "--options", options];
+        let said = site.flexvol(&[&words[..], &few[..if kind == "tmpfs" { 8 } else { 6 }]].concat());
+        assert_eq!(said.status, 0, "{kind}: {said:?}");
+    }
 }
 
 /// `flexvol check ./driver`, with a volume, for a few cases that take no time.
@@ -320,6 +340,9 @@ fn interrupted_it_leaves_no_process() {
     if !is_root("check::interrupted_it_leaves_no_process") {
         return;
     }
+    // A shell without job control has what it starts in the background ignore SIGINT, and that is
+    // inherited.
+    signal::forget();
     let site = site(r#"mountpoint -q "$2" || mount"#, "sleep 1000; mount");
     let driver = site.path("driver");
     let mut check = Command::new(BINARY)
@@ -333,6 +356,7 @@ fn interrupted_it_leaves_no_process() {
     await_that("the driver runs", || !calls(&driver, &["mount"]).is_empty());
     let pid = rustix::process::Pid::from_child(&check);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    await_that("the check ends", || check.try_wait().unwrap().is_some());
     assert!(!check.wait().unwrap().success());
     await_that("everything is gone", || calls(&driver, &[]).is_empty());
 }
@@ -350,7 +374,7 @@ fn calls(driver: &Path, words: &[&str]) -> Vec<PathBuf> {
     processes.filter(is_call).collect()
 }
 
-fn await_that(what: &str, holds: impl Fn() -> bool) {
+fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(Instant::now() < end, "{what}");

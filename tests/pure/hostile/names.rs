@@ -62,7 +62,7 @@ proptest! {
     }
 
     /// What pods and volumes are called is no part of any path or word of ours: only the admin's
-    /// own commands get it.
+    /// own commands get it, and the node's agent, which shows it.
     #[test]
     fn a_pod_s_name_is_in_no_plan(name in name()) {
         let mark = format!("zq9{name}");
@@ -75,7 +75,9 @@ proptest! {
             *options = Options { pod: pod.clone(), volume_name: Some(mark.clone()), ..options.clone() };
             let Ok(plan) = Installed::new(drivers::find(driver).unwrap(), None, settings).plan(&call) else { continue };
             for Leaf { path, text, .. } in leaves(&serde_json::to_value(&plan).unwrap()) {
-                prop_assert!(!text.contains("zq9"), "{driver}: {path}: {text}");
+                let told = [".steps.hold.hold.pod", ".steps.csiPublish.volume.podInfo."];
+                let told_the_agent = told.iter().any(|start| path.starts_with(start));
+                prop_assert!(told_the_agent || !text.contains("zq9"), "{driver}: {path}: {text}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The calls whose plans are golden.
 
 mod block;
+mod csi;
 mod fuse;
 
 /// A call of a driver: its side file, the verb and the arguments. `@` among these is the target.
@@ -13,7 +14,7 @@ pub(crate) struct Case {
 
 /// All of them.
 pub(crate) fn cases() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().chain(fuse::CASES).chain(block::CASES)
+    CASES.iter().chain(fuse::CASES).chain(block::CASES).chain(csi::CASES)
 }
 
 /// The table row: name, driver, side file, verb and arguments.
@@ -289,6 +290,22 @@ const CASES: &[Case] = &[
     ),
     case("bind-braces-mean-nothing", "bind", SRV, &["mount", "@", r#"{"source":"/srv/{target}$HOME`id`"}"#]),
     case("bind-unmount", "bind", SRV, &["unmount", "@"]),
+    case(
+        "image-held",
+        "image",
+        r#"{"agent":{"fence":"pod"}}"#,
+        &[
+            "mount",
+            "@",
+            r#"{"file":"web.img","kubernetes.io/pod.name":"web-0","kubernetes.io/pod.uid":"u1"}"#,
+        ],
+    ),
+    case(
+        "image-released",
+        "image",
+        r#"{"agent":{"fence":"node","socket":"/run/a.sock"}}"#,
+        &["unmount", "@"],
+    ),
     case("image-defaults", "image", "{}", &["mount", "@", r#"{"file":"web.img"}"#]),
     case(
         "image-all",

@@ -49,6 +49,22 @@ fn a_node_links_no_yaml_and_no_runtime() {
     assert!(entry.all(|file| !file.code.contains("flexvol_kit")), "it goes through the kit");
 }
 
+/// Whoever has a node's programs run looks through no `$PATH`; whoever types kubectl does: in the
+/// kit, and in `flexvold` by its command line alone, never by what serves.
+#[test]
+fn kubectl_is_for_who_types_it() {
+    let users = |of: &str| -> Vec<_> {
+        rust().filter(|file| file.code.contains(of)).map(|file| file.path).collect::<Vec<_>>()
+    };
+    let of_people = ["src/kit/", "src/cluster/kubectl/"];
+    let starters = users("proc::piped");
+    let is_theirs = |path: &String| of_people.iter().any(|place| path.starts_with(place));
+    assert!(starters.len() > 1 && starters.iter().all(is_theirs), "{starters:?}");
+    let askers = users("kubectl::asking");
+    let is_typed = |path: &String| path.starts_with("src/cluster/cli/");
+    assert!(!askers.is_empty() && askers.iter().all(is_typed), "{askers:?}");
+}
+
 /// `kube` is, and so is `kube-client`; `flexvol-kubelet` is not.
 fn is_foreign(name: &str) -> bool {
     let is_of =

@@ -2,7 +2,7 @@
 //! programs of the node. None of it hinders: kubelet may be restarted later, and most volumes need
 //! few of the programs.
 
-use super::InstallRequest;
+use super::{InstallRequest, programs};
 use flexvol_kubelet::locate::{KubeletProcess, kubelets};
 use flexvol_kubelet::release::Release;
 use flexvol_kubelet::scan::{self, Finding, Stage};
@@ -13,10 +13,8 @@ use flexvol_model::driver::Driver;
 use flexvol_model::drivers;
 use flexvol_model::installed::Installed;
 use flexvol_model::settings::Settings;
-use flexvol_node::hints::lacks;
 use flexvol_protocol::{Capabilities, DriverName};
 use std::ffi::OsStr;
-use std::path::Path;
 use std::time::Duration;
 
 /// How long all kubelets together may take to say what they are. One prints a line.
@@ -52,10 +50,9 @@ pub(super) fn gather(
     if capabilities.is_some_and(|capabilities| capabilities.attach) {
         advice.extend(attaching(name, &readers));
     }
-    let programs = driver.map(|driver| driver.programs(settings)).unwrap_or_default();
     // In a pod, whose plugin directory is a mount, the node's programs are not seen.
-    if !files::is_mount_root(plugins.path()) {
-        advice.extend(lacking(name, &programs, request.place.root()));
+    if let Some(driver) = driver.filter(|_| !files::is_mount_root(plugins.path())) {
+        advice.extend(programs::of(name, driver, settings, request.place.root()));
     }
     advice
 }
@@ -135,14 +132,6 @@ fn attaching(name: &DriverName, readers: &[Reader]) -> Vec<String> {
     own.chain(left).collect()
 }
 
-fn lacking(name: &DriverName, programs: &[&str], root: &Path) -> Option<String> {
-    let lacking = programs.iter().filter_map(|program| Some((program, lacks(root, program)?)));
-    let lacking: Vec<_> = lacking.map(|(program, fix)| format!("{program} ({fix})")).collect();
-    (!lacking.is_empty()).then(|| {
-        format!("{name} runs programs for some volumes that this node lacks: {}", lacking.join(", "))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,14 +202,5 @@ mod tests {
         };
         assert!(own_driver(&settings(None)).is_none());
         assert_eq!(own_driver(&settings(Some("1.0"))).map(Driver::name), Some("image"));
-    }
-
-    #[test]
-    fn what_the_node_lacks_is_one_line() {
-        let root = tempfile::tempdir().unwrap();
-        let advice = lacking(&name(), &["mkfs.xfs", "/opt/x"], root.path()).unwrap();
-        assert!(advice.ends_with("lacks: mkfs.xfs (install xfsprogs), /opt/x (put it there)"), "{advice}");
-        assert_eq!(lacking(&name(), &["sh"], Path::new("/")), None);
-        assert_eq!(lacking(&name(), &[], root.path()), None);
     }
 }

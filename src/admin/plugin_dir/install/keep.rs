@@ -16,6 +16,7 @@ use flexvol_linux::fs::files::{self, File};
 use flexvol_linux::fs::fingerprint::{Fingerprint, hexadecimal, short};
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::settings::SIDE_FILE;
+use flexvol_protocol::ordered;
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -94,7 +95,7 @@ pub(crate) fn kept(state: &Path) -> Result<Vec<Directory>> {
         }
     }
     let mut dated = found.into_iter().map(|copy| Ok((copy.changed()?, copy))).collect::<Result<Vec<_>>>()?;
-    dated.sort_by_key(|(time, _)| *time);
+    ordered::sort(&mut dated, |(time, _)| *time);
     Ok(dated.into_iter().map(|(_, copy)| copy).collect())
 }
 

@@ -21,6 +21,7 @@ mod check;
 pub(crate) mod keep;
 pub mod plan;
 mod preflight;
+mod programs;
 mod roll_back;
 pub mod side_file_changes;
 pub(super) mod source;
@@ -182,6 +183,9 @@ impl Installer<'_> {
         };
         if let (Some(home), []) = (home.as_ref().filter(|_| !self.request.dry_run), &*decision.plan.steps) {
             warnings.extend(self.note(&decision, home, self.request.name.executable()));
+        }
+        if self.source.is_own() {
+            warnings.extend(self.request.side_file_changes.stays(&self.request.name, &decision.settings));
         }
         if decision.stays_attached {
             warnings.push(attached::told(&self.request.name));

@@ -5,7 +5,8 @@ use flexvol_model::driver::Driver;
 use flexvol_model::drivers;
 use flexvol_model::installed::Installed;
 use flexvol_model::profiles;
-use flexvol_model::settings::Settings;
+use flexvol_model::schema;
+use flexvol_model::settings::{Deadlines, Settings};
 use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Failure, Result};
@@ -18,6 +19,8 @@ pub struct SideFileChanges {
     pub driver: Option<String>,
     /// Whose options it shall understand: the name of a profile, or `none`.
     pub profile: Option<String>,
+    /// Which CSI driver shall serve its volumes.
+    pub through_csi: Option<String>,
     /// A whole side file in place of the one that is there.
     pub settings: Option<Value>,
     /// A `policy` in place of the one that is there.
@@ -25,16 +28,18 @@ pub struct SideFileChanges {
     /// Single values by their keys: an option, `fsGroup`, `attach`, or a path of keys such as
     /// `deadlines.mount`.
     pub set: Vec<(String, String)>,
+    /// Keys, spelt likewise, whose values shall be the default's again. What is set wins.
+    pub unset: Vec<String>,
 }
 
 /// How a message ends about a side file that is there.
 const OTHER_MEND: &str = ": fix it or install the driver again";
 
 /// The keys of a side file that a path of keys may begin with. All else is an option.
-const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
+const ROOTS: [&str; 5] = ["options", "policy", "deadlines", "agent", "exec"];
 
 /// The keys of a side file that are no options and have nothing below them.
-const SWITCHES: [&str; 2] = ["fsGroup", "attach"];
+const SWITCHES: [&str; 3] = ["fsGroup", "attach", "throughCsi"];
 
 impl SideFileChanges {
     /// Reads `KEY=VALUE`.
@@ -76,13 +81,24 @@ impl SideFileChanges {
         if let Some(policy) = &self.policy {
             put(&mut value, &["policy"], policy.clone())?;
         }
+        let missing: Vec<_> = self.unset.iter().filter(|key| !remove(&mut value, &unset_path(key))).collect();
         for (key, text) in &self.set {
             lay(&mut value, key, text)?;
+        }
+        if let Some(to) = &self.through_csi {
+            send_through(&mut value, to)?;
         }
         let mut settings = side_file::parse(&value.to_string()).map_err(|failure| self.blamed(&failure))?;
         self.give_identity(&mut settings, name);
         side_file::check(&settings)?;
         let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
+        if let Some(driver) = ours {
+            let installed = Installed::new(driver, Some(name.directory()), settings.clone());
+            missing.into_iter().try_for_each(|key| check_unset(key, &installed))?;
+        }
+        if self.says_something() {
+            check_deadlines(&settings)?;
+        }
         // What was there before may be wrong, and an upgrade that fixes the driver must not wait
         // for that.
         if let Some(driver) = ours.filter(|_| self.says_something()) {
@@ -95,7 +111,7 @@ impl SideFileChanges {
     fn give_identity(&self, settings: &mut Settings, name: &DriverName) {
         if let Some(profile) = &self.profile {
             settings.profile = Some(profile.clone());
-            settings.driver = None;
+            settings.driver = settings.driver.take().filter(|_| settings.through_csi.is_some());
         }
         if let Some(driver) = &self.driver {
             let fits = self.profile.is_some() || side_file::check_driver(settings, driver).is_ok();
@@ -114,6 +130,7 @@ impl SideFileChanges {
         // Where in a text that no one has seen.
         let why = why.split(" at line ").next().unwrap_or(why);
         let asked = self.set.iter().map(|(key, _)| format!("--set {key}"));
+        let asked = asked.chain(self.unset.iter().map(|key| format!("--unset {key}")));
         let asked = asked.chain(self.policy.iter().map(|_| "--policy".to_owned()));
         let asked: Vec<_> = asked.chain(self.settings.iter().map(|_| "--settings".to_owned())).collect();
         Failure::options(format!("the side file would be wrong: {why}: fix {}", asked.join(", ")))
@@ -122,9 +139,26 @@ impl SideFileChanges {
     fn says_something(&self) -> bool {
         self.driver.is_some()
             || self.profile.is_some()
+            || self.through_csi.is_some()
             || self.settings.is_some()
             || self.policy.is_some()
             || !self.set.is_empty()
+            || !self.unset.is_empty()
+    }
+
+    /// What an admin should know who names no driver where another one is installed than the name
+    /// says.
+    pub(super) fn stays(&self, name: &DriverName, settings: &Settings) -> Option<String> {
+        let named = self.driver.is_some()
+            || self.profile.is_some()
+            || self.through_csi.is_some()
+            || self.settings.is_some();
+        let (is, would_be) = (settings.driver.as_deref()?, implied(name, &Settings::default())?);
+        (!named && is != would_be).then(|| {
+            format!(
+                "{name} stays the driver {is}, as it was installed before: install {name}={would_be} to make it {would_be}, {name}={is} to confirm it"
+            )
+        })
     }
 }
 
@@ -138,6 +172,12 @@ fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver>
     if let Some(driver) = driver.and_then(drivers::find) {
         return Ok(driver);
     }
+    if driver.is_none() && !profiles::rook(name).is_empty() {
+        let text = format!(
+            "Rook served block volumes and file systems as {name}: write {name}=rbd for the block volumes, {name}=cephfs for the file systems"
+        );
+        return Err(Failure::options(text));
+    }
     let all = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
     let wrong = driver.unwrap_or(name.driver());
     Err(Failure::options(format!("flexvol has no driver {wrong:?}: write {name}=DRIVER with one of {all}")))
@@ -146,17 +186,86 @@ fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver>
 /// Lays one `KEY=VALUE` over a side file. An option is always a text; elsewhere a value that is
 /// JSON is taken as such.
 fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
-    let root = key.split_once('.').filter(|(root, _)| ROOTS.contains(root));
+    let path = path_of(key);
+    let is_text = matches!(path[..], ["options" | "agent", ..]);
     let json = || serde_json::from_str(text).unwrap_or_else(|_| json!(text));
-    match root {
-        None if SWITCHES.contains(&key) => put(side_file, &[key], json()),
-        None => put(side_file, &["options", key], json!(text)),
-        Some(("options", option)) => put(side_file, &["options", option], json!(text)),
-        Some(_) => {
-            let path: Vec<_> = key.split('.').collect();
-            put(side_file, &path, json())
-        }
+    put(side_file, &path, if is_text { json!(text) } else { json() })
+}
+
+/// The driver is `csi`, and may use that CSI driver beside those that it may.
+fn send_through(side_file: &mut Value, to: &str) -> Result<()> {
+    put(side_file, &["driver"], json!("csi"))?;
+    put(side_file, &["throughCsi"], json!(to))?;
+    let path = ["policy", "csiDrivers"];
+    let mut allowed = match side_file.pointer("/policy/csiDrivers") {
+        Some(Value::Array(allowed)) => allowed.clone(),
+        Some(one @ Value::String(_)) => vec![one.clone()],
+        _ => Vec::new(),
+    };
+    if !allowed.iter().any(|word| word == to || word == "*") {
+        allowed.push(json!(to));
     }
+    put(side_file, &path, allowed.into())
+}
+
+/// Where in a side file a key is.
+fn path_of(key: &str) -> Vec<&str> {
+    match key.split_once('.').filter(|(root, _)| ROOTS.contains(root)) {
+        None if SWITCHES.contains(&key) => vec![key],
+        None => vec!["options", key],
+        Some(("options", option)) => vec!["options", option],
+        Some(_) => key.split('.').collect(),
+    }
+}
+
+/// The same of a key that is unset: all options, or the whole policy, go at once.
+fn unset_path(key: &str) -> Vec<&str> {
+    if ROOTS.contains(&key) { vec![key] } else { path_of(key) }
+}
+
+/// Removes what is at a path; whether there was something.
+fn remove(value: &mut Value, path: &[&str]) -> bool {
+    match (path, value) {
+        ([last], Value::Object(members)) => members.remove(*last).is_some(),
+        ([first, rest @ ..], Value::Object(members)) => {
+            members.get_mut(*first).is_some_and(|member| remove(member, rest))
+        }
+        _ => false,
+    }
+}
+
+/// A key that is not there may be unset again and again, unless there can be none such.
+fn check_unset(key: &str, installed: &Installed) -> Result<()> {
+    let path = unset_path(key);
+    let why = match (path.as_slice(), installed.profile, installed.driver.options()) {
+        (["options", option], Some(profile), _) => profile.complaint(option),
+        (["options", option], None, specs)
+            if !specs.is_empty() && installed.settings.through_csi.is_none() =>
+        {
+            schema::complaint(option, specs)
+        }
+        (["policy" | "deadlines", name], ..) => unknown_below(path[0], name),
+        _ => None,
+    };
+    why.map_or(Ok(()), |why| Err(Failure::options(format!("nothing is called {key:?}: {why}: fix --unset"))))
+}
+
+/// What a reader of side files says of a name that it does not know.
+fn unknown_below(root: &str, name: &str) -> Option<String> {
+    let why = side_file::parse(&json!({root: {name: null}}).to_string()).err()?.message();
+    let (_, known) = why.split_once(&format!("unknown field `{name}`, "))?;
+    Some(known.split(" at line ").next().unwrap_or(known).to_owned())
+}
+
+/// A verb that may take no time at all always fails.
+fn check_deadlines(settings: &Settings) -> Result<()> {
+    let Deadlines { mount, unmount, other } = settings.deadlines;
+    let named = [("mount", mount), ("unmount", unmount), ("other", other)];
+    named.into_iter().find(|(_, seconds)| *seconds == 0).map_or(Ok(()), |(name, _)| {
+        Err(Failure::options(format!(
+            "deadlines.{name} is 0 seconds, in which no call is done: write at least 1, or --unset deadlines.{name} for the default"
+        )))
+    })
 }
 
 fn put(value: &mut Value, path: &[&str], new: Value) -> Result<()> {
@@ -282,6 +391,82 @@ mod tests {
         assert!(SideFileChanges::parse_set("size").is_err() && SideFileChanges::parse_set("=x").is_err());
     }
 
+    fn unset(keys: &[&str]) -> SideFileChanges {
+        let unset = keys.iter().map(|key| (*key).to_owned()).collect();
+        SideFileChanges { unset, ..SideFileChanges::default() }
+    }
+
+    #[test]
+    fn what_is_unset_has_its_default_again() {
+        let text = r#"{"options":{"size":"1Mi","sise":"2","mode":"0700"},"deadlines":{"mount":9,"other":7},
+            "policy":{"allowDev":true,"maxSize":"1Gi"},"fsGroup":false,"driver":"tmpfs"}"#;
+        let keys = ["size", "options.sise", "deadlines.mount", "policy.maxSize", "fsGroup"];
+        let settings = settled(&unset(&keys), text).unwrap();
+        assert_eq!((settings.options.len(), settings.options["mode"].as_str()), (1, "0700"));
+        assert_eq!((settings.deadlines.mount, settings.deadlines.other), (110, 7));
+        assert_eq!(
+            (settings.policy.allow_dev, settings.policy.max_size, settings.fs_group),
+            (true, None, None)
+        );
+        let settings = settled(&unset(&["policy", "options", "deadlines", "agent", "exec"]), text).unwrap();
+        assert_eq!((settings.policy, settings.options.len()), (Settings::default().policy, 0));
+        // Again and again, and what is set wins.
+        let keys = ["size", "attach", "deadlines.other", "policy.volumeGroups", "agent.fence"];
+        assert!(settled(&unset(&keys), "{}").is_ok());
+        let both = SideFileChanges { unset: unset(&["size"]).unset, ..set(&["size=3Mi"]) };
+        assert_eq!(settled(&both, text.replace("sise", "uid").as_str()).unwrap().options["size"], "3Mi");
+        for (key, fix) in [
+            ("sise", "did you mean \"size\"?"),
+            ("policy.maxSise", "`maxSize`"),
+            ("deadlines.mont", "`mount`"),
+        ] {
+            let message = settled(&unset(&[key]), "{}").unwrap_err().message();
+            assert!(
+                message.starts_with(wording_of("nothing-to-unset", [key])) && message.contains(fix),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_driver_than_the_name_says_is_told() {
+        let stays = |name: &str, changes: &SideFileChanges, existing: &str| {
+            let name = DriverName::parse(name).unwrap();
+            changes.stays(&name, &side_file::parse(existing).unwrap())
+        };
+        let none = SideFileChanges::default();
+        let told = stays("ex/cifs", &none, r#"{"driver":"nfs"}"#).unwrap();
+        assert!(told.starts_with(wording_of("stays-the-driver", ["ex/cifs", "nfs"])), "{told}");
+        assert!(told.contains("ex/cifs=cifs") && told.contains("ex/cifs=nfs"), "{told}");
+        assert!(stays("fstab/cifs", &none, r#"{"driver":"exec"}"#).is_some());
+        for (name, existing) in
+            [("ex/cifs", r#"{"driver":"cifs"}"#), ("ex/share", r#"{"driver":"nfs"}"#), ("ex/cifs", "{}")]
+        {
+            assert_eq!(stays(name, &none, existing), None, "{name} {existing}");
+        }
+        let named = SideFileChanges { driver: Some("nfs".into()), ..none };
+        assert_eq!(stays("ex/cifs", &named, r#"{"driver":"nfs"}"#), None);
+    }
+
+    #[test]
+    fn no_time_at_all_is_no_deadline() {
+        for name in ["mount", "unmount", "other"] {
+            let message = settled(&set(&[&format!("deadlines.{name}=0")]), "{}").unwrap_err().message();
+            assert!(message.starts_with(wording_of("deadline-zero", [name])), "{message}");
+        }
+        assert!(settled(&set(&["deadlines.other=1"]), "{}").is_ok());
+        // An upgrade does not wait for that.
+        assert!(settled(&SideFileChanges::default(), r#"{"deadlines":{"mount":0}}"#).is_ok());
+    }
+
+    #[test]
+    fn what_the_agent_does_is_set_like_all_else() {
+        let name = DriverName::parse("v/image").unwrap();
+        let settle = |pair| set(&[pair]).settle(&name, None, &program(), true);
+        assert_eq!(settle("agent.fence=pod").unwrap().agent["fence"], "pod");
+        assert!(settle("agent.fense=pod").is_err() && settle("agent.fence=1").is_err());
+    }
+
     #[test]
     fn names_of_others_bring_their_dialect() {
         let name = DriverName::parse("kvaps/loop").unwrap();
@@ -296,6 +481,11 @@ mod tests {
         assert!(slip.contains("did you mean \"share\"?"), "{slip}");
         let exec = SideFileChanges { driver: Some("tmpfs".into()), ..SideFileChanges::default() };
         assert_eq!(settle(&exec, "{}").unwrap().driver.as_deref(), Some("tmpfs"));
+        let rook = DriverName::parse("ceph.rook.io/rook-ceph").unwrap();
+        let message = SideFileChanges::default().check(&rook).unwrap_err().message();
+        assert!(message.starts_with(wording_of("rook-is-two", ["ceph.rook.io/rook-ceph"])), "{message}");
+        let block = |key: &str| SideFileChanges { driver: Some("rbd".into()), ..set(&[key]) };
+        assert!(block("blockPool=p").check(&rook).is_ok() && block("blokPool=p").check(&rook).is_err());
         let own = SideFileChanges {
             profile: Some("none".into()),
             driver: Some("image".into()),
@@ -325,6 +515,43 @@ mod tests {
         );
         let wrong = SideFileChanges { profile: Some("k8s/dumy".into()), ..SideFileChanges::default() };
         assert!(settle(&wrong, &settings).unwrap_err().message().contains("did you mean \"k8s/dummy\"?"));
+    }
+
+    #[test]
+    fn a_csi_driver_takes_over_and_gives_back() {
+        let name = DriverName::parse("fstab/cifs").unwrap();
+        let settle = |changes: &SideFileChanges, existing: &Settings| {
+            changes.settle(&name, Some(existing), &program(), true)
+        };
+        let through =
+            |to: &str| SideFileChanges { through_csi: Some(to.into()), ..SideFileChanges::default() };
+        let before = side_file::parse(r#"{"driver":"cifs","policy":{"csiDrivers":"a"}}"#).unwrap();
+        let settings = settle(&through("smb.csi.k8s.io"), &before).unwrap();
+        assert_eq!(
+            (settings.driver.as_deref(), settings.through_csi.as_deref(), settings.profile.as_deref()),
+            (Some("csi"), Some("smb.csi.k8s.io"), None)
+        );
+        assert_eq!(settings.policy.csi_drivers, ["a", "smb.csi.k8s.io"]);
+        assert_eq!(settle(&through("smb.csi.k8s.io"), &settings).unwrap(), settings);
+        assert_eq!(settle(&SideFileChanges::default(), &settings).unwrap(), settings);
+        // Options of its own dialect are laid under as before.
+        assert!(settle(&set(&["mountOptions=vers=3.0"]), &settings).is_ok());
+        let back = SideFileChanges { driver: Some("cifs".into()), ..unset(&["throughCsi"]) };
+        assert_eq!(settle(&back, &settings).unwrap().driver.as_deref(), Some("cifs"));
+        let half = SideFileChanges { driver: Some("cifs".into()), ..SideFileChanges::default() };
+        for changes in [half, through("nfs.csi.k8s.io"), through("*"), through("")] {
+            assert!(settle(&changes, &settings).is_err(), "{changes:?}");
+        }
+        // Another driver with these options.
+        let asked = SideFileChanges { profile: Some("juliohm/cifs".into()), ..through("smb.csi.k8s.io") };
+        let renamed =
+            asked.settle(&DriverName::parse("acme/share").unwrap(), None, &program(), true).unwrap();
+        assert_eq!(
+            (renamed.driver.as_deref(), renamed.profile.as_deref()),
+            (Some("csi"), Some("juliohm/cifs"))
+        );
+        let none = through("smb.csi.k8s.io");
+        assert!(none.settle(&DriverName::parse("acme/share").unwrap(), None, &program(), true).is_err());
     }
 
     #[test]

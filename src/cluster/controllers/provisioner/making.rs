@@ -7,14 +7,16 @@ use super::super::driver::{Facts, in_words, within};
 use super::super::events::Kind;
 use super::super::queue::Outcome;
 use super::super::topology::Nodes;
+use super::super::volumes::PersistentVolume;
 use super::Provisioner;
 use crate::wire::csi::{DeleteVolumeRequest, Volume};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tonic::Code;
 
 impl Provisioner {
     pub(super) async fn sync_claim(&self, namespace: &str, name: &str, uid: &str) -> Outcome {
@@ -96,7 +98,7 @@ impl Provisioner {
         let telling = self.events.tell(&plan.claim, Kind::Normal, "Provisioning", &message);
         let mut controller = self.driver.controller();
         let asking = controller.create_volume(within(request, self.timeout));
-        let ((), answer) = tokio::join!(telling, asking);
+        let (_, answer) = tokio::join!(telling, asking);
         match answer.map(|answer| answer.into_inner().volume.unwrap_or_default()) {
             Ok(made) if made.volume_id.is_empty() => {
                 self.failed(&plan, "the driver made a volume without an id", Outcome::Failed).await
@@ -153,6 +155,10 @@ impl Provisioner {
         let fate = fate(status, plan.node.is_some());
         if fate != Fate::Unknown {
             self.begun().remove(uid);
+        }
+        if status.code() == Code::ResourceExhausted {
+            let (class, segment) = plan.place();
+            self.full.add(class, segment);
         }
         let failed = self.failed(plan, &in_words(status), Outcome::Failed).await;
         match fate {

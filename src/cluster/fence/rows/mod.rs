@@ -5,33 +5,13 @@ mod shared;
 
 use super::decide::{Cause, Decision, Reason, Reply, Write, decide};
 use super::evidence::{Evidence, Fence, NodeState, PodState, Sight, Usage};
-use super::record::{HOLDERS, Holder, Node, Phase, Pod, Record};
+use super::record::{HOLDERS, Holder, Phase, Record};
 use super::request::{Left, Request};
 use super::sharing::Sharing;
 use std::time::Duration;
 
-pub(super) const HANDLE: &str = "rbd:f/pool/image";
+pub(super) use super::contract::{HANDLE, holder};
 const LONG: NodeState = NodeState::Gone(Duration::from_secs(301));
-
-/// A pod on a node, attached.
-pub(super) fn holder(node: &str, pod: &str) -> Holder {
-    let name = |of: &str| format!("{of}-{node}");
-    let node = Node { name: node.to_owned(), uid: name("uid"), boot: name("boot") };
-    let pod = Pod { namespace: "default".to_owned(), name: format!("pod-{pod}"), uid: pod.to_owned() };
-    let target = format!("/pods/{}", pod.uid);
-    Holder {
-        id: Holder::id_of(&node, &pod.uid, HANDLE, &target),
-        node,
-        agent: "agent-1".to_owned(),
-        pod,
-        target,
-        read_only: false,
-        phase: Phase::Attached,
-        epoch: 0,
-        device: "/dev/rbd0".to_owned(),
-        since: String::new(),
-    }
-}
 
 pub(super) fn reader(node: &str, pod: &str) -> Holder {
     Holder { read_only: true, ..holder(node, pod) }

@@ -281,3 +281,50 @@ fn row_30_t28_what_no_one_knows_of_is_unmounted_all_the_same() {
         }
     }
 }
+
+#[test]
+fn row_31_a_review_removes_whom_a_mount_would() {
+    let readers = [reader("a", "1"), reader("b", "2")];
+    let mut held = record(Sharing::SharedReadOnly, &readers);
+    held.epoch = 3;
+    for (sight, removed, causes) in [
+        (
+            Sight { node: NodeState::OutOfService, fence: Fence::Unsupported, ..Sight::default() },
+            true,
+            vec![Cause::NodeLost],
+        ),
+        (Sight { node: LONG, fence: Fence::Fenced, ..Sight::default() }, true, vec![Cause::NodeLost]),
+        (Sight { node: LONG, fence: Fence::Unsupported, ..Sight::default() }, false, vec![]),
+        (Sight { node: NodeState::Rebooted, pod: PodState::Gone, ..Sight::default() }, true, vec![]),
+        (Sight { node: NodeState::Rebooted, pod: PodState::Present, ..Sight::default() }, false, vec![]),
+        (Sight { node: NodeState::Rebooted, ..Sight::default() }, false, vec![]),
+        (
+            Sight { node: NodeState::Alive, pod: PodState::Gone, ..Sight::default() },
+            false,
+            vec![Cause::PodGone],
+        ),
+        (Sight { node: NodeState::Suspect, pod: PodState::Gone, ..Sight::default() }, false, vec![]),
+        (Sight::default(), false, vec![]),
+    ] {
+        let decision = ask(&held, &Request::Review, &seen(sight));
+        assert_eq!(
+            (decision.row, &decision.reply, tasks(&decision)),
+            (31, &Reply::Done, causes),
+            "{sight:?}"
+        );
+        if removed {
+            let next = written(&decision);
+            assert_eq!((next.epoch, &next.holders[..]), (4, &readers[1..]), "{sight:?}");
+        } else {
+            assert_eq!(decision.write, Write::Nothing, "{sight:?}");
+        }
+    }
+}
+
+#[test]
+fn row_31_the_storage_is_told_first() {
+    let held = record(Sharing::Exclusive, &[holder("a", "1")]);
+    let decision = ask(&held, &Request::Review, &known(NodeState::OutOfService, PodState::Gone));
+    assert_eq!(decision.reply, Reply::FenceFirst(vec![holder("a", "1").id]));
+    assert_eq!(decision.write, Write::Nothing);
+}

@@ -4,6 +4,7 @@
 //! DIR/lock                                 flock(2): one writer at a time, on whichever node
 //! DIR/records/<hash of the handle>.json    a record
 //! DIR/tasks/<node>/<holder>-<epoch>.json   what a node has to clean up
+//! DIR/off/<hash of the node>.json          a node that an administrator has asserted to be off
 //! ```
 //!
 //! A file is written beside the one it replaces, synced and renamed, and the directory is synced:
@@ -11,9 +12,10 @@
 //! grows, so that no state comes twice. Only root may write here, and no symlink is followed: who
 //! can write a lock can take it.
 
-use super::{Read, RecordStore, Result, StoreError};
+use super::{Off, Read, RecordStore, Result, StoreError};
 use crate::csi::name::hash;
 use crate::fence::decide::{Cause, Task};
+use crate::fence::progress::Progress;
 use crate::fence::record::{Holder, Node, Record};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, mkdirat, openat,
@@ -21,6 +23,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -39,6 +42,7 @@ const TURN: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
 const RECORDS: &str = "records";
 const TASKS: &str = "tasks";
+const OFF: &str = "off";
 
 /// The key of the number that only grows.
 const SERIAL: &str = "serial";
@@ -58,6 +62,13 @@ fn failed(path: &Path) -> impl Fn(Errno) -> StoreError + '_ {
 }
 
 impl FileStore {
+    /// The same, unless it is missing.
+    pub fn open_existing(path: &Path) -> Result<Self> {
+        let missing = !path.join(RECORDS).is_dir();
+        let text = || format!("there are no locks in {}: name the agents' --store", path.display());
+        if missing { Err(StoreError::Failed(text())) } else { Self::open(path) }
+    }
+
     /// Opens a directory, which is made if it is missing; the one above it is there.
     pub fn open(path: &Path) -> Result<Self> {
         let error = failed(path);
@@ -75,15 +86,15 @@ impl FileStore {
     }
 
     /// Until the file is closed, no one else writes here.
-    fn lock(&self) -> Result<OwnedFd> {
+    fn lock(&self, deadline: Instant) -> Result<OwnedFd> {
         let error = failed(&self.path);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = openat(&self.root, LOCK, flags, Mode::from_raw_mode(0o600)).map_err(&error)?;
-        let begun = Instant::now();
+        let deadline = deadline.min(Instant::now() + WAIT);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(file),
-                Err(Errno::WOULDBLOCK | Errno::INTR) if begun.elapsed() < WAIT => std::thread::sleep(TURN),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => std::thread::sleep(TURN),
                 Err(errno) => return Err(error(errno)),
             }
         }
@@ -115,6 +126,28 @@ impl FileStore {
         Ok(Some(record))
     }
 
+    /// Says that a node is off, in every boot in which it holds anything now; those boots.
+    pub fn set_off(&self, node: &str) -> Result<Vec<String>> {
+        let holders = self.list()?.into_iter().flat_map(|record| record.holders);
+        let boots = holders.filter(|holder| holder.node.name == node).map(|holder| holder.node.boot);
+        let boots: Vec<_> = boots.collect::<BTreeSet<_>>().into_iter().collect();
+        if boots.is_empty() {
+            return Ok(boots);
+        }
+        make(&self.root, OFF).map_err(failed(&self.path))?;
+        let off = open_directory(&self.root, OFF).map_err(failed(&self.path))?;
+        put(&off, &name_of(node), &json!({"node": node, "boots": boots})).map_err(failed(&self.path))?;
+        Ok(boots)
+    }
+
+    /// Takes that back.
+    pub fn set_on(&self, node: &str) -> Result<()> {
+        match open_directory(&self.root, OFF) {
+            Err(Errno::NOENT) => Ok(()),
+            off => off.and_then(|off| take(&off, &name_of(node))).map_err(failed(&self.path)),
+        }
+    }
+
     /// The directory of a node's tasks.
     fn tasks_of(&self, node: &Node, made: bool) -> Result<Option<OwnedFd>> {
         let name = &hash(format!("{}\0{}", node.name, node.uid).as_bytes())[..40];
@@ -129,15 +162,15 @@ impl FileStore {
 }
 
 impl RecordStore for FileStore {
-    fn read(&self, handle: &str) -> Result<Read> {
+    fn read(&self, handle: &str, _: Instant) -> Result<Read> {
         let name = name_of(handle);
         let text = self.text(&name)?;
-        Ok(Read { record: self.parse(&name, &text)?, version: text })
+        Ok(Read { record: self.parse(&name, &text)?, version: text, ..Read::default() })
     }
 
-    fn write(&self, handle: &str, before: &Read, next: Option<&Record>) -> Result<()> {
+    fn write(&self, handle: &str, before: &Read, next: Option<&Record>, deadline: Instant) -> Result<()> {
         let name = name_of(handle);
-        let _lock = self.lock()?;
+        let _lock = self.lock(deadline)?;
         if self.text(&name)? != before.version {
             return Err(StoreError::Conflict);
         }
@@ -162,13 +195,13 @@ impl RecordStore for FileStore {
         Ok(records)
     }
 
-    fn note(&self, task: &Task) -> Result<()> {
+    fn note(&self, task: &Task, _: Instant) -> Result<()> {
         let node = self.tasks_of(&task.holder.node, true)?;
         let value = json!({"reason": task.reason.name(), "holder": task.holder.to_json()});
-        node.map_or(Ok(()), |node| put(&node, &name_of_task(task), &value)).map_err(failed(&self.path))
+        node.map_or(Ok(()), |node| put(&node, &file_of(task), &value)).map_err(failed(&self.path))
     }
 
-    fn tasks(&self, node: &Node) -> Result<Vec<Task>> {
+    fn tasks(&self, node: &Node, _: Instant) -> Result<Vec<Task>> {
         let Some(directory) = self.tasks_of(node, false)? else { return Ok(Vec::new()) };
         let mut tasks = Vec::new();
         for name in names(&directory).map_err(failed(&self.path))? {
@@ -179,9 +212,33 @@ impl RecordStore for FileStore {
         Ok(tasks)
     }
 
+    /// Beside what the task says.
+    fn report(&self, task: &Task, progress: &Progress) -> Result<()> {
+        let Some(directory) = self.tasks_of(&task.holder.node, false)? else { return Ok(()) };
+        let name = file_of(task);
+        let text = read(&directory, &name).map_err(|reason| self.damaged(TASKS, &name, &reason))?;
+        let Some(Ok(mut value)) = text.map(|text| serde_json::from_str::<Value>(&text)) else {
+            return Ok(());
+        };
+        value["status"] = progress.to_json();
+        put(&directory, &name, &value).map_err(failed(&self.path))
+    }
+
     fn finish(&self, task: &Task) -> Result<()> {
         let Some(directory) = self.tasks_of(&task.holder.node, false)? else { return Ok(()) };
-        take(&directory, &name_of_task(task)).map_err(failed(&self.path))
+        take(&directory, &file_of(task)).map_err(failed(&self.path))
+    }
+
+    /// What means nothing says of no node that it is off.
+    fn off(&self) -> Result<Vec<Off>> {
+        let directory = match open_directory(&self.root, OFF) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            found => found.map_err(failed(&self.path))?,
+        };
+        check_owner(&directory, &self.path.join(OFF))?;
+        let texts = names(&directory).map_err(failed(&self.path))?.into_iter();
+        let texts = texts.filter_map(|name| read(&directory, &name).ok().flatten());
+        Ok(texts.filter_map(|text| off_of(&text)).collect())
     }
 }
 
@@ -189,14 +246,20 @@ fn name_of(handle: &str) -> String {
     format!("{}.json", &hash(handle.as_bytes())[..40])
 }
 
-fn name_of_task(task: &Task) -> String {
-    format!("{}-{}.json", task.holder.id, task.holder.epoch)
+fn file_of(task: &Task) -> String {
+    format!("{}.json", task.name())
 }
 
 fn task_of(text: &str) -> Option<Task> {
     let value: Value = serde_json::from_str(text).ok()?;
     let reason = Cause::parse(value["reason"].as_str()?)?;
     Some(Task { holder: Holder::from_json(&value["holder"]).ok()?, reason })
+}
+
+fn off_of(text: &str) -> Option<Off> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let boots = value["boots"].as_array()?.iter().map(|boot| boot.as_str().map(str::to_owned));
+    Some(Off { node: value["node"].as_str()?.to_owned(), boots: boots.collect::<Option<_>>()? })
 }
 
 /// One that no earlier state had: also not the one before the record was removed.

@@ -1,10 +1,12 @@
 //! Records in memory, for tests: versions as an API server has them, and every fault it has.
 
-use super::{Read, RecordStore, Result, StoreError};
+use super::{Ending, Read, RecordStore, Result, StoreError};
 use crate::fence::decide::Task;
+use crate::fence::progress::Progress;
 use crate::fence::record::{Node, Record};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// What goes wrong with the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,10 @@ type Faults = Box<dyn FnMut(&'static str) -> Fault + Send>;
 struct Kept {
     records: BTreeMap<String, (Record, u64)>,
     tasks: Vec<Task>,
+    /// What was said of tasks, by their names.
+    reports: Vec<(String, Progress)>,
     version: u64,
+    ending: Ending,
 }
 
 /// A store that several agents of one test share.
@@ -34,6 +39,8 @@ struct Kept {
 pub(crate) struct MemoryStore {
     kept: Mutex<Kept>,
     faults: Mutex<Option<Faults>>,
+    /// Why no node may hold anything.
+    pub(crate) refuses: Mutex<Option<String>>,
 }
 
 impl MemoryStore {
@@ -54,21 +61,32 @@ impl MemoryStore {
         if fault == Fault::LostReply { Err(StoreError::Unsure("timed out".to_owned())) } else { done }
     }
 
+    /// Someone deletes all records, which stay while they have holders.
+    pub(crate) fn end(&self, ending: Ending) {
+        self.kept.lock().unwrap().ending = ending;
+    }
+
+    /// What was last said of tasks of such a name.
+    pub(crate) fn reported(&self, name: &str) -> Option<Progress> {
+        let kept = self.kept.lock().unwrap();
+        kept.reports.iter().rfind(|(of, _)| of == name).map(|(_, progress)| progress.clone())
+    }
+
     pub(crate) fn record(&self, handle: &str) -> Option<Record> {
         self.kept.lock().unwrap().records.get(handle).map(|(record, _)| record.clone())
     }
 }
 
 impl RecordStore for MemoryStore {
-    fn read(&self, handle: &str) -> Result<Read> {
+    fn read(&self, handle: &str, _: Instant) -> Result<Read> {
         self.access("read", |kept| {
             let found = kept.records.get(handle);
             let version = found.map(|(_, version)| version.to_string()).unwrap_or_default();
-            Ok(Read { record: found.map(|(record, _)| record.clone()), version })
+            Ok(Read { record: found.map(|(record, _)| record.clone()), version, ending: kept.ending })
         })
     }
 
-    fn write(&self, handle: &str, read: &Read, next: Option<&Record>) -> Result<()> {
+    fn write(&self, handle: &str, read: &Read, next: Option<&Record>, _: Instant) -> Result<()> {
         self.access("write", |kept| {
             let now = kept.records.get(handle).map(|(_, version)| version.to_string()).unwrap_or_default();
             if now != read.version {
@@ -87,7 +105,7 @@ impl RecordStore for MemoryStore {
         self.access("list", |kept| Ok(kept.records.values().map(|(record, _)| record.clone()).collect()))
     }
 
-    fn note(&self, task: &Task) -> Result<()> {
+    fn note(&self, task: &Task, _: Instant) -> Result<()> {
         self.access("note", |kept| {
             if !kept.tasks.contains(task) {
                 kept.tasks.push(task.clone());
@@ -96,10 +114,25 @@ impl RecordStore for MemoryStore {
         })
     }
 
-    fn tasks(&self, node: &Node) -> Result<Vec<Task>> {
+    fn tasks(&self, node: &Node, _: Instant) -> Result<Vec<Task>> {
         self.access("tasks", |kept| {
             let of_node = |task: &&Task| task.holder.node.is_same(node);
             Ok(kept.tasks.iter().filter(of_node).cloned().collect())
+        })
+    }
+
+    fn all_tasks(&self, _: Instant) -> Result<Vec<Task>> {
+        self.access("all_tasks", |kept| Ok(kept.tasks.clone()))
+    }
+
+    fn admits(&self, _: &Node, _: Instant) -> Result<()> {
+        self.refuses.lock().unwrap().clone().map_or(Ok(()), |why| Err(StoreError::Failed(why)))
+    }
+
+    fn report(&self, task: &Task, progress: &Progress) -> Result<()> {
+        self.access("report", |kept| {
+            kept.reports.push((task.name(), progress.clone()));
+            Ok(())
         })
     }
 
@@ -108,5 +141,44 @@ impl RecordStore for MemoryStore {
             kept.tasks.retain(|known| known != task);
             Ok(())
         })
+    }
+}
+
+/// One store of several agents and controllers.
+impl RecordStore for Arc<MemoryStore> {
+    fn read(&self, handle: &str, deadline: Instant) -> Result<Read> {
+        (**self).read(handle, deadline)
+    }
+
+    fn write(&self, handle: &str, read: &Read, next: Option<&Record>, deadline: Instant) -> Result<()> {
+        (**self).write(handle, read, next, deadline)
+    }
+
+    fn list(&self) -> Result<Vec<Record>> {
+        (**self).list()
+    }
+
+    fn note(&self, task: &Task, deadline: Instant) -> Result<()> {
+        (**self).note(task, deadline)
+    }
+
+    fn tasks(&self, node: &Node, deadline: Instant) -> Result<Vec<Task>> {
+        (**self).tasks(node, deadline)
+    }
+
+    fn all_tasks(&self, deadline: Instant) -> Result<Vec<Task>> {
+        (**self).all_tasks(deadline)
+    }
+
+    fn admits(&self, node: &Node, deadline: Instant) -> Result<()> {
+        (**self).admits(node, deadline)
+    }
+
+    fn report(&self, task: &Task, progress: &Progress) -> Result<()> {
+        (**self).report(task, progress)
+    }
+
+    fn finish(&self, task: &Task) -> Result<()> {
+        (**self).finish(task)
     }
 }

@@ -17,7 +17,7 @@ impl World {
             }
             Event::PowerOn(at) if self.nodes[at].off => {
                 let node = &mut self.nodes[at];
-                (node.off, node.tainted, node.boot) = (false, false, node.boot + 1);
+                (node.off, node.boot) = (false, node.boot + 1);
                 for pod in self.pods_of(setting, at) {
                     self.pods[pod].runs &= self.pods[pod].api == PodState::Present;
                 }
@@ -30,6 +30,11 @@ impl World {
             Event::Taint(at) => {
                 let cut = self.nodes[at].cut && setting.broken == Broken::TaintWithoutPowerOff;
                 (self.nodes[at].off || cut).then(|| self.nodes[at].tainted = true)?;
+            }
+            Event::Untaint(at) if !self.nodes[at].off => self.nodes[at].tainted = false,
+            // Its kubelet does.
+            Event::Report(at) if !self.nodes[at].off && !self.nodes[at].cut => {
+                self.nodes[at].shown = self.nodes[at].boot;
             }
             Event::RemoveNode(at) if self.nodes[at].off || self.nodes[at].cut => {
                 self.nodes[at].removed = true;
@@ -56,7 +61,9 @@ impl World {
     /// The agent looks at its journal before it serves.
     fn serve(&mut self, setting: &Setting, at: usize) -> Option<()> {
         let node = self.nodes[at];
-        if node.serves || node.off || node.cut {
+        let unreported = node.shown != node.boot && setting.broken != Broken::ServesUnreported;
+        let tainted = node.tainted && setting.broken != Broken::ServesTainted;
+        if node.serves || node.off || node.cut || unreported || tainted {
             return None;
         }
         let mut kept = false;

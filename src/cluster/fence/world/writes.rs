@@ -40,7 +40,7 @@ impl World {
                 pending.fresh = false;
             }
         }
-        if let Some((_, fresh)) = &mut self.late {
+        for (_, fresh) in [&mut self.late, &mut self.review].into_iter().flatten() {
             *fresh = false;
         }
         true
@@ -48,6 +48,22 @@ impl World {
 
     pub(super) fn late_arrives(&mut self, setting: &Setting) -> Option<()> {
         let (next, fresh) = self.late.take()?;
+        self.write(setting, next, fresh);
+        Some(())
+    }
+
+    /// A controller reads and decides; what it writes arrives later, or never.
+    pub(super) fn review(&mut self, setting: &Setting) -> Option<()> {
+        if self.review.is_some() {
+            return None;
+        }
+        let pending = self.decide_from(setting, setting.nodes, &Request::Review).0?;
+        self.review = Some((pending.next, true));
+        Some(())
+    }
+
+    pub(super) fn reviewed(&mut self, setting: &Setting) -> Option<()> {
+        let (next, fresh) = self.review.take()?;
         self.write(setting, next, fresh);
         Some(())
     }

@@ -15,6 +15,7 @@ use crate::check::subject::{NODE, Subject};
 use crate::fault_injection::{FaultInjection, Moment, Signal, Target};
 use flexvol_kubelet::{PodVolume, by_kubelet};
 use flexvol_linux::mount::mount_table;
+use flexvol_protocol::text::seconds;
 use flexvol_protocol::{Access, Verb, VerbSet};
 use std::path::Path;
 use std::time::Duration;
@@ -455,8 +456,8 @@ fn wait_again(subject: &mut Subject<'_>) -> Played {
             return Err(answer.fails(format!("the device was {first:?}, and is {device:?} now")));
         }
         if answer.took() > QUICK {
-            let took = answer.took().as_secs_f32();
-            return Err(answer.fails(format!("it took {took:.1} s, and every start of a pod waits for it")));
+            let took = seconds(answer.took(), 1);
+            return Err(answer.fails(format!("it took {took} s, and every start of a pod waits for it")));
         }
         if mounted_at(volume.global()?.as_path())? != mounts {
             return Err(answer.fails("what is mounted at the global directory has changed"));

@@ -14,6 +14,7 @@ use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
 use crate::fault_injection::{FaultInjection, Signal, Target};
 use flexvol_kubelet::PodVolume;
+use flexvol_protocol::text::seconds;
 use flexvol_protocol::{Verb, VerbSet};
 use plan::Plan;
 use std::time::Duration;
@@ -128,7 +129,7 @@ fn killed_mount_then_unmount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     for fault in plan.faults(Signal::Kill) {
         let volume = fresh(subject)?;
-        let killed = plan::interrupted(subject, fault, |subject| subject.mount(&volume))?;
+        let killed = plan.interrupted(subject, fault, |subject| subject.mount(&volume))?;
         let expected =
             format!("mount was {}; unmount is to take away what it did", plan.when(&killed, fault));
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
@@ -141,7 +142,7 @@ fn killed_mount_then_mount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     for fault in plan.faults(Signal::Kill) {
         let volume = fresh(subject)?;
-        let killed = plan::interrupted(subject, fault, |subject| subject.mount(&volume))?;
+        let killed = plan.interrupted(subject, fault, |subject| subject.mount(&volume))?;
         let when = format!("mount was {}", plan.when(&killed, fault));
         up(subject, &plan, &volume, (&killed, &when))?;
         blocked(THEN_UNMOUNT, down(subject, &plan, &volume))?;
@@ -154,7 +155,7 @@ fn killed_unmount(subject: &mut Subject<'_>) -> Played {
     for (index, fault) in plan.faults(Signal::Kill).enumerate() {
         let volume = fresh(subject)?;
         subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let killed = plan::interrupted(subject, fault, |subject| subject.unmount(&volume))?;
+        let killed = plan.interrupted(subject, fault, |subject| subject.unmount(&volume))?;
         let when = format!("unmount was {}", plan.when(&killed, fault));
         let expected = format!("{when}; the next one is to end it");
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
@@ -172,7 +173,7 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
     for fault in plan.faults(Signal::Kill).step_by(SAMPLE) {
         let fault = FaultInjection { target: Target::Group, ..fault };
         let killed_volume = fresh(subject)?;
-        let killed = plan::interrupted(subject, fault, |subject| subject.mount(&killed_volume))?;
+        let killed = plan.interrupted(subject, fault, |subject| subject.mount(&killed_volume))?;
         let alone = subject.given.is(Nature::Exclusive);
         let volume = if alone {
             blocked(THEN_UNMOUNT, down(subject, &plan, &killed_volume))?;
@@ -185,8 +186,8 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
         let expected = format!("a mount was {}; {other} is to work", plan.when(&killed, fault));
         let answer = subject.mount(&volume)?.succeeds(&expected)?;
         if answer.took() > DELAY + plan.took * 5 {
-            let took = answer.took().as_secs_f64();
-            return Err(answer.fails(format!("{expected} at once, but took {took:.1} s")));
+            let took = seconds(answer.took(), 1);
+            return Err(answer.fails(format!("{expected} at once, but took {took} s")));
         }
         subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
         blocked(THEN_UNMOUNT, down(subject, &plan, &killed_volume))?;

@@ -276,7 +276,11 @@ pub(super) fn grow_and_mount_again(subject: &mut Subject<'_>) -> Played {
 }
 
 fn not_left_to_kubelet(subject: &mut Subject<'_>) -> Played {
-    let init = subject.call(&Call::Init).or_blocked("init::capabilities")?;
+    let init = subject.call(&Call::Init).or_blocked("init::works")?;
+    if !subject.facts.loads {
+        let why = "kubelet cannot read what init says, and so does not load the driver";
+        return Err(Stopped::Skipped(why.to_owned()));
+    }
     let capabilities = init.status().and_then(|status| status.capabilities);
     if capabilities.is_some_and(|capabilities| !capabilities.requires_fs_resize) {
         return Ok(());

@@ -1,10 +1,12 @@
 //! `init`, on which everything else depends: kubelet calls it for each change in the driver's
 //! directory, and takes what it says for the truth about every volume.
 
-use crate::check::answer::{Answer, Meant};
+use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::Subject;
+use crate::check::survey::has_an_attachment;
+use flexvol_protocol::text::seconds;
 use flexvol_protocol::{Call, Verb, VerbSet};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -192,17 +194,10 @@ fn attach_is_said(subject: &mut Subject<'_>) -> Played {
     Err(answer.fails("it does not say whether it attaches, and so it does for kubelet"))
 }
 
-/// None of these has an effect without its arguments.
 fn attach_is_meant(subject: &mut Subject<'_>) -> Played {
     let answer = initialised(subject)?;
-    if !subject.attaches() {
+    if !subject.facts.says_attach || has_an_attachment(subject) {
         return Ok(());
-    }
-    for verb in [Verb::Attach, Verb::WaitForAttach, Verb::MountDevice] {
-        let known = subject.facts.has(verb);
-        if known || subject.words(&[verb.name()]).meant != Meant::NotSupported {
-            return Ok(());
-        }
     }
     Err(answer.fails("it attaches for kubelet, and has none of attach, waitforattach and mountdevice"))
 }
@@ -213,8 +208,8 @@ fn quick(subject: &mut Subject<'_>) -> Played {
     if answer.took() <= LONGEST {
         return Ok(());
     }
-    let seconds = answer.took().as_secs_f64();
-    Err(answer.fails(format!("init takes {seconds:.1} s, and must take no more than 1")))
+    let seconds = seconds(answer.took(), 1);
+    Err(answer.fails(format!("init takes {seconds} s, and must take no more than 1")))
 }
 
 /// The first that is fast enough, or the fastest of a few.

@@ -40,7 +40,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         [
             "a volume that is mounted on an empty directory is a mount point afterwards",
             "kubelet takes a directory that is no mount point for not mounted (mounter.go: SetUpAt)",
-            "mount on the directory itself; look into /proc/self/mountinfo before saying Success",
+            "if it says why it fails, fix that first; mount on the directory itself, and look into /proc/self/mountinfo before saying Success",
         ],
         first::works,
     ),

@@ -10,6 +10,7 @@ use crate::check::evidence::Evidence;
 use flexvol_kubelet::{End, Fault, Verdict};
 use flexvol_protocol::VerbSet;
 use flexvol_protocol::failure::MESSAGE_LIMIT;
+use flexvol_protocol::text::seconds;
 use serde_json::Value;
 
 /// What kubelet reads into memory, and logs when it cannot make sense of it, should be less.
@@ -264,7 +265,7 @@ fn pipe_closed(answer: &Answer) -> Option<Evidence> {
 
 fn in_time(answer: &Answer) -> Option<Evidence> {
     let hung = answer.was_stopped() && answer.run.exited.is_none();
-    hung.then(|| answer.evidence(format!("it did not end within {:.0} s", answer.took().as_secs_f64())))
+    hung.then(|| answer.evidence(format!("it did not end within {} s", seconds(answer.took(), 0))))
 }
 
 fn size(answer: &Answer) -> Option<Evidence> {

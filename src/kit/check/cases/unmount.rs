@@ -1,5 +1,6 @@
 //! `unmount`, as kubelet calls it when the pod is gone, again and again until it is a Success.
 
+mod above;
 mod dead;
 mod foreign;
 mod lost;
@@ -112,7 +113,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "unmount::old_mount",
-        OWN,
+        (Level::Must, Scope::Volume, &[Verb::Mount, Verb::Unmount]),
         &[14, 95],
         [
             "an unmount works for a volume that the same driver mounted from another directory",
@@ -187,6 +188,30 @@ pub(in crate::check) const CASES: &[Case] = &[
         ],
         plain::busy,
     ),
+    case(
+        "unmount::kills_nobody",
+        OWN,
+        &[89],
+        [
+            "a process that uses the volume is not killed",
+            "who still uses it may be a backup, a shell of an admin or kubelet itself (fuser -km kills them all)",
+            "answer Failure if umount says busy: kubelet comes again, and the pod's own processes are gone by then",
+        ],
+        plain::kills_nobody,
+    )
+    .at(Level::Should),
+    case(
+        "unmount::pod_directory",
+        ANY,
+        &[81, 96],
+        [
+            "the directories above the volume's are there after the unmount, with the owner and mode they had",
+            "they are kubelet's, which finds in them what is left of a pod; other volumes may be in them",
+            "rmdir the volume's directory alone, without -p, and chown and chmod nothing above it",
+        ],
+        above::pod_directory,
+    )
+    .at(Level::Should),
     case(
         "unmount::others_stay",
         OWN,

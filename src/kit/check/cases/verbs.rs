@@ -8,6 +8,7 @@ use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::subject::{KUBELET_ROOT, NODE, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::fs::inotify::{Inotify, Interest, Notice};
+use flexvol_protocol::text::seconds;
 use flexvol_protocol::{Access, Call, Options, TargetPath, Verb, VerbSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -167,8 +168,8 @@ fn not_found_is_quick(subject: &mut Subject<'_>) -> Played {
     if answer.took() <= LONGEST {
         return Ok(());
     }
-    let seconds = answer.took().as_secs_f64();
-    Err(answer.fails(format!("an unknown verb takes {seconds:.1} s, and must take no more than 1")))
+    let seconds = seconds(answer.took(), 1);
+    Err(answer.fails(format!("an unknown verb takes {seconds} s, and must take no more than 1")))
 }
 
 fn none(subject: &mut Subject<'_>) -> Played {
@@ -277,8 +278,8 @@ fn name(subject: &mut Subject<'_>) -> Played {
                 return Err(answer.fails(problem));
             }
             true if answer.took() > LONGEST => {
-                let seconds = answer.took().as_secs_f64();
-                let problem = format!("getvolumename takes {seconds:.1} s, and must take no more than 1");
+                let seconds = seconds(answer.took(), 1);
+                let problem = format!("getvolumename takes {seconds} s, and must take no more than 1");
                 return Err(answer.fails(problem));
             }
             true => {}

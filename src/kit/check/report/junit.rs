@@ -1,8 +1,8 @@
 //! A report as the XML that build servers read.
 
 use super::{CaseOutcome, CaseResult, Group, Report};
+use flexvol_protocol::text::seconds;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 /// What is said within a test case.
 struct Verdict {
@@ -24,7 +24,7 @@ impl Report {
             xml,
             "<testsuites name=\"flexvol check {}\" {counts} time=\"{}\">",
             escaped(&self.driver.to_string_lossy()),
-            seconds(self.took)
+            seconds(self.took, 3)
         );
         for group in self.groups() {
             self.suite(&group, &mut xml);
@@ -40,7 +40,7 @@ impl Report {
             xml,
             "  <testsuite name=\"{}\" {counts} time=\"{}\">",
             group.name,
-            seconds(group.took())
+            seconds(group.took(), 3)
         );
         let _ =
             writeln!(xml, "    <properties><property name=\"seed\" value=\"{}\"/></properties>", self.seed);
@@ -70,7 +70,7 @@ impl Report {
 }
 
 fn test_case(result: &CaseResult, verdict: Option<Verdict>, xml: &mut String) {
-    let (group, time) = (result.case.group(), seconds(result.took));
+    let (group, time) = (result.case.group(), seconds(result.took, 3));
     let name = result.case.id.split_once("::").map_or(result.case.id, |(_, name)| name);
     let _ = write!(xml, "    <testcase classname=\"{group}\" name=\"{name}\" time=\"{time}\"");
     let Some(Verdict { element, kind, message }) = verdict else {
@@ -105,10 +105,6 @@ fn text(result: &CaseResult) -> String {
         let _ = writeln!(lines, "seen in: {}", result.seen_in.join(", "));
     }
     lines
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.3}", time.as_secs_f64())
 }
 
 /// Text in an element or an attribute. What XML cannot hold, in any form, is left out.

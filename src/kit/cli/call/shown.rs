@@ -5,6 +5,7 @@ use anyhow::Result;
 use flexvol_kubelet::{End, LeakPlace, Run, Stop, Verdict};
 use flexvol_protocol::shell::words;
 use flexvol_protocol::text::one_line;
+use flexvol_terminal::report::duration;
 use flexvol_terminal::screen::{Screen, Tone};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -129,15 +130,15 @@ fn fact(screen: &mut Screen, name: &str, text: &str) -> Result<()> {
 fn process(run: &Run) -> String {
     match run.exited {
         None if matches!(run.end, End::NotStarted(_)) => run.end.to_string(),
-        Some(after) => format!("{} after {}", run.end, shown(after)),
-        None => format!("{} after {}, stopped", run.end, shown(run.took)),
+        Some(after) => format!("{} after {}", run.end, duration(after)),
+        None => format!("{} after {}, stopped", run.end, duration(run.took)),
     }
 }
 
 fn output(run: &Run) -> String {
     let bytes = run.output.len();
     match run.closed {
-        Some(after) => format!("{bytes} bytes, ended after {}", shown(after)),
+        Some(after) => format!("{bytes} bytes, ended after {}", duration(after)),
         None if is_held(run) => format!("{bytes} bytes, still held by a process the driver left running"),
         None if run.stopped.is_some() => format!("{bytes} bytes, without end"),
         None => "none".to_owned(),
@@ -147,14 +148,6 @@ fn output(run: &Run) -> String {
 /// Whether the driver had ended and its output had not.
 fn is_held(run: &Run) -> bool {
     run.exited.is_some() && run.closed.is_none() && run.stopped == Some(Stop::Patience)
-}
-
-fn shown(time: Duration) -> String {
-    if time.as_secs() == 0 {
-        format!("{:.1} ms", time.as_secs_f64() * 1e3)
-    } else {
-        format!("{:.2} s", time.as_secs_f64())
-    }
 }
 
 /// Printable, line by line, and not too much of it.

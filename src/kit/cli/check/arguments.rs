@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use flexvol_linux::proc::clock;
 use flexvol_model::schema::did_you_mean;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::{Access, DriverName};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -131,7 +132,7 @@ impl Selection {
 
 fn no_case(pattern: &str) -> String {
     let group = pattern.split("::").next().unwrap_or(pattern);
-    let groups: BTreeSet<_> = Case::all().map(Case::group).collect();
+    let groups: BTreeSet<_> = filled(Case::all().map(Case::group));
     let near = did_you_mean(pattern, Case::all().map(|case| case.id));
     if groups.contains(group) {
         let ids: Vec<_> = Case::all().filter(|case| case.group() == group).map(|case| case.id).collect();

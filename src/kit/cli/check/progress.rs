@@ -5,6 +5,10 @@ use anyhow::Result;
 use flexvol_terminal::report::duration;
 use flexvol_terminal::screen::counted;
 use flexvol_terminal::screen::{Screen, Tone};
+use std::time::{Duration, Instant};
+
+/// From here on it can be said how long it goes on: the first cases are no measure.
+const MEASURE: usize = 10;
 
 /// The width of an id.
 const ID: usize = 36;
@@ -16,14 +20,26 @@ pub(super) struct Progress<'a> {
     wanted: bool,
     total: usize,
     ended: usize,
+    start: Instant,
     stays: bool,
     written: Result<()>,
+}
+
+/// How long the cases that are left take, if they take as long as those that have ended.
+fn remaining(elapsed: Duration, ended: usize, total: usize) -> String {
+    let (left, measured) = (total.saturating_sub(ended), u32::try_from(ended).unwrap_or(u32::MAX));
+    match u32::try_from(left) {
+        Ok(left @ 1..) if ended >= MEASURE => {
+            format!(", about {} left", duration(elapsed / measured * left))
+        }
+        _ => String::new(),
+    }
 }
 
 impl<'a> Progress<'a> {
     /// For so many cases. Where not text is wanted nothing is shown.
     pub(super) fn new(screen: &'a mut Screen, total: usize, wanted: bool) -> Self {
-        Self { screen, wanted, total, ended: 0, stays: false, written: Ok(()) }
+        Self { screen, wanted, total, ended: 0, start: Instant::now(), stays: false, written: Ok(()) }
     }
 
     /// Says what is about to be done.
@@ -63,7 +79,8 @@ impl<'a> Progress<'a> {
         let time = if result.took.is_zero() { String::new() } else { duration(result.took) };
         let line = format!("{word}  {:<ID$}{time:>9}", result.case.id);
         if self.screen.is_terminal() && !stays {
-            self.screen.passing(&format!("{line}  {}/{}", self.ended, self.total))
+            let left = remaining(self.start.elapsed(), self.ended, self.total);
+            self.screen.passing(&format!("{line}  {}/{}{left}", self.ended, self.total))
         } else {
             self.stays = true;
             self.screen.line(line.trim_end())
@@ -74,5 +91,20 @@ impl<'a> Progress<'a> {
     pub(super) fn end(self) -> Result<()> {
         self.written?;
         if self.stays { self.screen.line("") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_it_goes_on_is_said_once_there_is_a_measure() {
+        let at = |ended, total| remaining(Duration::from_secs(10), ended, total);
+        assert_eq!(at(9, 100), "");
+        assert_eq!(at(20, 100), format!(", about {} left", duration(Duration::from_secs(40))));
+        assert_eq!(at(100, 100), "");
+        // Cases that were played because others need them.
+        assert_eq!(at(101, 100), "");
     }
 }

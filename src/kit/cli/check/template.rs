@@ -9,7 +9,8 @@ use std::process::ExitCode;
 /// Print a well-behaved driver in shell, to begin one of your own with
 #[derive(Args)]
 #[command(after_help = "\
-They are the drivers that prove the kit: every case that concerns them holds.
+They are the drivers that prove the kit: every case that must hold for them does, and every one that
+should. They need /bin/sh, and no newer env.
 
 Examples:
   flexvol check template tmpfs > mydriver && chmod +x mydriver
@@ -40,7 +41,7 @@ impl Template {
             TemplateKind::Loop => Reference::Loop,
             TemplateKind::Keeper => Reference::Keeper,
         };
-        screen.document("driver", reference.text())?;
+        screen.document("driver", &reference.template())?;
         Ok(ExitCode::SUCCESS)
     }
 }

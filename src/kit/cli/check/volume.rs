@@ -6,6 +6,7 @@ use crate::objects::Secrets;
 use anyhow::Result;
 use clap::Args;
 use flexvol_kubelet::PodVolume;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::{DriverName, Options, PodRef};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -101,7 +102,7 @@ fn made_up(driver: &Path) -> Result<DriverName> {
 
 /// The one that is meant for the driver.
 fn choose(volumes: Vec<PodVolume>, driver: &Path) -> Result<PodVolume> {
-    let all: BTreeSet<_> = volumes.iter().map(|volume| volume.driver.to_string()).collect();
+    let all: BTreeSet<_> = filled(volumes.iter().map(|volume| volume.driver.to_string()));
     let (several, named) = (all.len() > 1, named(driver));
     let name = driver.file_stem().unwrap_or_default();
     let is_meant = |volume: &PodVolume| match &named {

@@ -6,6 +6,7 @@ use flexvol_kubelet::{Backoff, Journal, NodeDriver, PodVolume, Terms, clean_up, 
 use flexvol_linux::proc::signal;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::quantity::Quantity;
+use flexvol_protocol::text::seconds;
 use flexvol_terminal::report::{Report, Row};
 use flexvol_terminal::{capabilities, driver_dir};
 use serde::Serialize;
@@ -136,8 +137,9 @@ impl<'a> Life<'a> {
                 return Ok(None);
             }
             let Some(wait) = waits.next() else { return Ok(journal.event(&volume.name)) };
-            let seconds = format!("{} s", wait.as_secs_f64());
-            self.report.row(Row::noted(&part, "wait", Ok(seconds)))?;
+            let seconds = seconds(wait, 1);
+            let seconds = seconds.strip_suffix(".0").unwrap_or(&seconds);
+            self.report.row(Row::noted(&part, "wait", Ok(format!("{seconds} s"))))?;
             sleep(wait)?;
         }
     }

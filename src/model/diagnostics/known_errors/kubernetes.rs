@@ -16,6 +16,37 @@ pub(super) const ALL: &[KnownError] = &[
         next: "kubectl get csinodes,pods --all-namespaces -o wide",
     },
     KnownError {
+        id: "csi-away",
+        sign: Kubelet(&["dial unix…csi.sock"]),
+        cause: "the CSI driver has registered on this node, and nothing listens on its socket now: its pod has ended or starts again",
+        fix: "look at its pod on this node and read its log; kubelet tries again by itself",
+        next: "kubectl get pods --all-namespaces -o wide",
+    },
+    KnownError {
+        id: "csi-vol-data",
+        sign: Kubelet(&["vol_data.json"]),
+        cause: "kubelet's own file about a CSI volume is missing or empty, mostly after a crash or a full disk, and it cannot unmount what it does not know",
+        fix: "unmount what is mounted there (findmnt), then remove the volume's directory below /var/lib/kubelet/pods; kubelet goes on by itself",
+        next: EVENTS,
+    },
+    KnownError {
+        id: "secret-key-missing",
+        sign: Kubelet(&["references non-existent secret key"]),
+        cause: "the Secret is there, and lacks a key that the pod's volume names",
+        fix: "add the key to the Secret, or correct items in the pod; kubelet tries again by itself",
+        next: "kubectl get secrets --namespace NAMESPACE",
+    },
+    KnownError {
+        id: "class-missing",
+        sign: Kubelet(&[
+            "storageclass.storage.k8s.io \"…\" not found",
+            "storageclass.storage.k8s.io \\\"…\\\" not found",
+        ]),
+        cause: "the claim names a StorageClass that the cluster does not have",
+        fix: "make the class, or make the claim again with one that there is (kubectl get storageclass); \"\" is for volumes without one",
+        next: CLAIM,
+    },
+    KnownError {
         id: "configmap-missing",
         sign: Kubelet(&[
             "configmap…\" not found",
@@ -57,6 +88,7 @@ pub(super) const ALL: &[KnownError] = &[
             "unbound persistentvolumeclaims",
             "persistentvolumeclaim is not bound",
             "no persistent volumes available for this claim",
+            "waiting for a volume to be created, either by external provisioner",
             "didn't find available persistent volumes to bind",
         ]),
         cause: "a claim of the pod has no PersistentVolume: none fits it in size, access modes, class and labels, or nothing makes one",
@@ -75,6 +107,7 @@ pub(super) const ALL: &[KnownError] = &[
         sign: Kubelet(&[
             "didn't find a plugin capable of expanding the volume",
             "noopexpandablevolumeplugin",
+            "to not support node expansion",
             "waiting for an external controller to process this pvc",
         ]),
         cause: "kube-controller-manager has no plugin that grows this volume, and leaves that to a controller of the driver's",
@@ -132,11 +165,7 @@ pub(super) const ALL: &[KnownError] = &[
     },
     KnownError {
         id: "agent-down",
-        sign: Kubelet(&[
-            "error getting rpc client",
-            "dial unix…no such file or directory",
-            "dial unix…connection refused",
-        ]),
+        sign: Kubelet(&["error getting rpc client", "mount command failed…dial unix"]),
         cause: "the driver is but a client, and the agent behind its socket does not run on this node",
         fix: "start the agent's pod here (its DaemonSet), and read its log; of Rook's, which is gone since 1.8, move the volume to CSI",
         next: DOCTOR,
@@ -147,14 +176,24 @@ pub(super) const ALL: &[KnownError] = &[
 pub(super) const OF_OTHERS: &[KnownError] = &[
     KnownError {
         id: "detach-timeout",
-        sign: Kubelet(&["attachdetachment timeout", "detachvolume…timeout", "detach…timed out"]),
+        sign: Kubelet(&[
+            "attachdetachment timeout",
+            "detachvolume…timeout",
+            "detach…timed out",
+            "desired=detached",
+        ]),
         cause: "attaching or detaching did not end in time: the storage still has the volume in use, or its controller does not answer",
         fix: "see which node has it in the storage's own view, and read the log of the controller that attaches",
         next: "kubectl get volumeattachments",
     },
     KnownError {
         id: "csi-said",
-        sign: Kubelet(&["rpc error: code =", "kubernetes.io/csi:"]),
+        sign: Kubelet(&[
+            "rpc error: code =",
+            "kubernetes.io/csi:",
+            "csi_handler.go",
+            "waiting for external-attacher of",
+        ]),
         cause: "a CSI driver failed, in its own words",
         fix: "do what they say, or read the log of its pod: on the node for mounts, the controller's for attach and provisioning",
         next: "kubectl get pods --all-namespaces -o wide",
@@ -163,7 +202,7 @@ pub(super) const OF_OTHERS: &[KnownError] = &[
         id: "still-used",
         sign: Kubelet(&[
             "unsafe to detach",
-            "is still mounted",
+            "cannot detach volume because it is still mounted",
             "still in use by node",
             "volume is still in use",
         ]),
@@ -175,6 +214,7 @@ pub(super) const OF_OTHERS: &[KnownError] = &[
         id: "attach-refused",
         sign: Kubelet(&[
             "failed to attach volume…on node…with:",
+            "attach volume…to instance…failed with",
             "googleapi: error",
             "request id:",
             "requestid",

@@ -101,7 +101,7 @@ pub(super) const ALL: &[KnownError] = &[
         id: "share-key",
         sign: Number(&[Smb, Nfs], &[126, 127, 128, 129]),
         cause: "a key is missing",
-        fix: "install keyutils and cifs-utils, and look at the node's keytab",
+        fix: "install keyutils and cifs-utils, and look at the node's keytab and for denials of SELinux",
         next: DOCTOR,
     },
     KnownError {

@@ -1,14 +1,14 @@
 //! What the admin says to the `exec` driver in its side file.
 
-use crate::json_object::{mistake, object};
+use crate::json_object::{members, mistake, plain};
 use flexvol_protocol::failure::Result;
 use flexvol_protocol::{Capabilities, Verb};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The commands of the `exec` driver; see [`exec`](super).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ExecSettings {
     /// Program and arguments by verb. `mount` is required; no shell is involved.
     pub commands: BTreeMap<String, Vec<String>>,
@@ -25,13 +25,21 @@ pub struct ExecSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
     /// What `init` answers.
-    #[serde(deserialize_with = "object")]
     pub capabilities: ExecCapabilities,
 }
 
+members!(ExecSettings {
+    "commands" => commands by plain,
+    "options" => options by plain,
+    "secretsOnStdin" => secrets_on_stdin by plain,
+    "identity" => identity by plain,
+    "fileSystem" => file_system by plain,
+    "capabilities" => capabilities by plain,
+});
+
 /// The capabilities of an `exec` driver: none, unless the admin claims them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "kubelet's own five")]
 pub struct ExecCapabilities {
     /// The attach verbs exist.
@@ -46,6 +54,14 @@ pub struct ExecCapabilities {
     #[serde(rename = "requiresFSResize")]
     pub requires_fs_resize: bool,
 }
+
+members!(ExecCapabilities {
+    "attach" => attach by plain,
+    "selinuxRelabel" => selinux_relabel by plain,
+    "supportsMetrics" => supports_metrics by plain,
+    "fsGroup" => fs_group by plain,
+    "requiresFSResize" => requires_fs_resize by plain,
+});
 
 impl From<ExecCapabilities> for Capabilities {
     fn from(from: ExecCapabilities) -> Self {

@@ -18,7 +18,9 @@ fail() {
     exit 1
 }
 
-option() { echo "$json" | jq -r --arg key "$1" '.[$key] // empty'; }
+# Once for all options: jq takes longer to begin than all the rest.
+read_all() { echo "$1" | jq -r 'to_entries[] | "\(.key)=\(.value // empty)"'; }
+option() { printf '%s\n' "$all" | sed -n "s|^$1=||p"; }
 
 mount_share() {
     if mountpoint -q "$dir"; then
@@ -50,5 +52,6 @@ mount | unmount) ;;
 *) usage ;;
 esac
 [ $# -ge 2 ] || usage
-dir=$2 json=$3
+dir=$2 all=
+if [ $# -gt 2 ]; then all=$(read_all "$3"); fi
 "$1_share"

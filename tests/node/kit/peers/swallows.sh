@@ -4,14 +4,16 @@
 # failure.
 log=/var/log/swallows.log
 
-option() { echo "$json" | jq -r --arg key "$1" '.[$key] // empty'; }
+# Once for all options: jq takes longer to begin than all the rest.
+read_all() { echo "$1" | jq -r 'to_entries[] | "\(.key)=\(.value // empty)"'; }
+option() { printf '%s\n' "$all" | sed -n "s|^$1=||p"; }
 
 case $1 in
 init)
     echo '{"Status": "Success", "Capabilities": {"attach": false, "fsGroup": false, "selinuxRelabel": false}}'
     ;;
 mount)
-    dir=$2 json=$3
+    dir=$2 all=$(read_all "$3")
     access=$(option kubernetes.io/readwrite)
     options=$access,username=$(option kubernetes.io/secret/username | base64 -d)
     options=$options,password=$(option kubernetes.io/secret/password | base64 -d),$(option opts)

@@ -12,6 +12,7 @@ done
 mount --bind "$scratch" "$scratch" || exit
 mkdir -p /usr/local/bin /usr/libexec/kubernetes "$scratch/page" /var/lib/kubelet/volumeplugins
 ln -s "$binary" /usr/local/bin/flexvol
+ln -s "$binary-kit" /usr/local/bin/flexvol-kit
 [[ ! -e ${binary}d ]] || ln -s "${binary}d" /usr/local/bin/flexvold
 [[ ! -d $page ]] || cp -r "$page/." "$scratch/page/"
 cp "${BASH_SOURCE[0]%/*}/../../../../install.sh" "$scratch/page/"

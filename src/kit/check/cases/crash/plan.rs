@@ -9,6 +9,7 @@ use crate::fault_injection::{FaultInjection, Moment, Observed, Signal, Target};
 use crate::tracer::{self, Point, Trace};
 use flexvol_kubelet::{PodVolume, Reader};
 use flexvol_protocol::Verb;
+use flexvol_protocol::ordered::filled;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(super) struct Plan {
     /// Of which of them something is left even when no one was interrupted: other cases are about
     /// that.
     leaks: [bool; 3],
+    /// The names of those processes, which nobody has to wait for any more.
+    leaked: BTreeSet<String>,
     /// Without its own pod, but attached if it has to be.
     volume: PodVolume,
 }
@@ -68,13 +71,25 @@ impl Plan {
         // What was killed late had done it all.
         let again = subject.unmount(&volume)?.or_blocked(NOT_MOUNTED)?;
         blocked(UNMOUNT_WORKS, removed(&volume, &again, "it is unmounted"))?;
-        let leaks = after_a_moment(subject, &blank, [0; 3])?.map(|more| !more.is_empty());
+        let left = after_a_moment(subject, &blank, [0; 3], [false, false, subject.facts.lingers])?;
+        let leaks = left.map(|more| !more.is_empty());
+        let leaked = if leaks[2] { names(subject)? } else { BTreeSet::new() };
         let before = Held::now(subject)?;
         let takes = while_mounted.more_than(&before).map(|more| more.len());
         let answer = if verb == Verb::Mount { mount } else { unmount };
         let calls = answer.observed.traced.as_ref().map_or(0, |traced| traced.system_calls);
         let took = answer.run.took;
-        Ok(Self { moments: moments(subject, &answer), calls, took, layers, before, takes, leaks, volume })
+        Ok(Self {
+            moments: moments(subject, &answer),
+            calls,
+            took,
+            layers,
+            before,
+            takes,
+            leaks,
+            leaked,
+            volume,
+        })
     }
 
     /// At each moment one, now at the driver alone, now at its whole group.
@@ -136,7 +151,7 @@ impl Plan {
 
     /// There is no more than there was before any pod; what only releases something has a moment.
     pub(super) fn nothing_more(&self, subject: &Subject<'_>, answer: &Answer, expected: &str) -> Played {
-        let more = after_a_moment(subject, &self.before, [0; 3])?;
+        let more = after_a_moment(subject, &self.before, [0; 3], self.leaks)?;
         let mut more = more.iter().zip(self.leaks).filter(|(_, leaks)| !leaks).flat_map(|(more, _)| more);
         match more.next() {
             None => Ok(()),
@@ -146,7 +161,7 @@ impl Plan {
 
     /// Everything is there that belongs to a mounted volume, and nothing besides.
     pub(super) fn complete(&self, subject: &Subject<'_>, answer: &Answer, when: &str) -> Played {
-        let more = after_a_moment(subject, &self.before, self.takes)?;
+        let more = after_a_moment(subject, &self.before, self.takes, self.leaks)?;
         for (kind, what) in ["mounts", "devices", "processes"].into_iter().enumerate() {
             let (now, usual) = (more[kind].len(), self.takes[kind]);
             if now != usual && !self.leaks[kind] {
@@ -157,35 +172,37 @@ impl Plan {
         Ok(())
     }
 
+    /// Makes a call that is interrupted, and waits for those it has left running.
+    pub(super) fn interrupted(
+        &self,
+        subject: &mut Subject<'_>,
+        fault: FaultInjection,
+        call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
+    ) -> Result<Answer, Stopped> {
+        subject.fault = Some(fault);
+        let answer = call(subject);
+        subject.fault = None;
+        settle(subject, &self.leaked)?;
+        answer
+    }
+
+    /// The same, with no one to hear the answer.
+    pub(super) fn unheard(
+        &self,
+        subject: &mut Subject<'_>,
+        call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
+    ) -> Result<Answer, Stopped> {
+        subject.terms.reader = Reader::Closed;
+        let answer = call(subject);
+        subject.terms.reader = Reader::All;
+        settle(subject, &self.leaked)?;
+        answer
+    }
+
     /// Off the node, too.
     pub(super) fn end(&self, subject: &mut Subject<'_>) -> Played {
         if subject.attaches() { subject.unstage(&self.volume) } else { Ok(()) }
     }
-}
-
-/// Makes a call that is interrupted, and waits for those it has left running.
-pub(super) fn interrupted(
-    subject: &mut Subject<'_>,
-    fault: FaultInjection,
-    call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
-) -> Result<Answer, Stopped> {
-    subject.fault = Some(fault);
-    let answer = call(subject);
-    subject.fault = None;
-    settle(subject)?;
-    answer
-}
-
-/// The same, with no one to hear the answer.
-pub(super) fn unheard(
-    subject: &mut Subject<'_>,
-    call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
-) -> Result<Answer, Stopped> {
-    subject.terms.reader = Reader::Closed;
-    let answer = call(subject);
-    subject.terms.reader = Reader::All;
-    settle(subject)?;
-    answer
 }
 
 /// Right after changes, and before system calls all over; without a tracer whenever the clock says.
@@ -215,28 +232,37 @@ fn spread(random: &mut fastrand::Rng, total: usize, count: usize) -> impl Iterat
 }
 
 /// Kubelet takes longer than this to come back. Daemons go on.
-fn settle(subject: &Subject<'_>) -> Result<(), Stopped> {
-    let name = |line: &str| line.split([' ', '\0']).next().unwrap_or_default().to_owned();
-    let daemons: BTreeSet<_> = subject.facts.daemons.iter().map(|line| name(line)).collect();
+fn settle(subject: &Subject<'_>, leaked: &BTreeSet<String>) -> Result<(), Stopped> {
+    let daemons: BTreeSet<_> = filled(subject.facts.daemons.iter().map(|line| name(line)));
     let end = Instant::now() + LAST_WAIT;
-    while Instant::now() < end
-        && subject.inside.processes()?.iter().any(|(_, line)| !daemons.contains(&name(line)))
-    {
+    let goes_on = |name: &String| daemons.contains(name) || leaked.contains(name);
+    while Instant::now() < end && !names(subject)?.iter().all(goes_on) {
         std::thread::sleep(TICK);
     }
     Ok(())
 }
 
-/// What there is more than before, once it is so many or has had its time.
+/// Of the processes that there are.
+fn names(subject: &Subject<'_>) -> Result<BTreeSet<String>, Stopped> {
+    Ok(filled(subject.inside.processes()?.iter().map(|(_, line)| name(line))))
+}
+
+fn name(line: &str) -> String {
+    line.split([' ', '\0']).next().unwrap_or_default().to_owned()
+}
+
+/// What there is more than before, once it is so many or has had its time. What leaks has no end.
 fn after_a_moment(
     subject: &Subject<'_>,
     before: &Held,
     wanted: [usize; 3],
+    leaks: [bool; 3],
 ) -> Result<[Vec<String>; 3], Stopped> {
     let end = Instant::now() + LAST_WAIT;
     loop {
         let more = Held::now(subject)?.more_than(before);
-        if more.each_ref().map(Vec::len) == wanted || Instant::now() > end {
+        let is_there = (0..3).all(|kind| leaks[kind] || more[kind].len() == wanted[kind]);
+        if is_there || Instant::now() > end {
             return Ok(more);
         }
         std::thread::sleep(TICK);

@@ -1,12 +1,13 @@
 //! Calls that are told to end, or that no one listens to.
 
-use super::plan::{self, Plan};
+use super::plan::Plan;
 use super::{KILLED_UNMOUNT, MOUNT_WORKS, THEN_MOUNT, THEN_UNMOUNT, blocked, down, fresh, up};
 use crate::check::answer::{Answer, Meant};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::Subject;
 use crate::fault_injection::{FaultInjection, Signal};
 use flexvol_protocol::Verb;
+use flexvol_protocol::text::seconds;
 use std::time::Duration;
 
 /// What systemd gives a service at the least, and kubelet a `waitforattach`.
@@ -15,7 +16,7 @@ const TO_END: Duration = Duration::from_secs(10);
 pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     let volume = fresh(subject)?;
-    let unheard = plan::unheard(subject, |subject| subject.mount(&volume))?;
+    let unheard = plan.unheard(subject, |subject| subject.mount(&volume))?;
     let when = "nobody heard the answer of mount";
     if subject.layers(&volume)? == 0 {
         plan.nothing_more(subject, &unheard, &format!("{when}, and nothing is mounted"))?;
@@ -27,7 +28,7 @@ pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
     blocked(THEN_UNMOUNT, down(subject, &plan, &volume))?;
     let volume = fresh(subject)?;
     subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-    plan::unheard(subject, |subject| subject.unmount(&volume))?;
+    plan.unheard(subject, |subject| subject.unmount(&volume))?;
     let expected = "nobody heard the answer of unmount; the next one is to work";
     let answer = subject.unmount(&volume)?.succeeds(expected)?;
     plan.gone(subject, &volume, &answer, expected)?;
@@ -38,7 +39,7 @@ pub(super) fn terminated_mount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     for fault in plan.faults(Signal::Terminate) {
         let volume = fresh(subject)?;
-        let told = plan::interrupted(subject, fault, |subject| subject.mount(&volume))?;
+        let told = plan.interrupted(subject, fault, |subject| subject.mount(&volume))?;
         let when = ends(&plan, fault, &told)?;
         match (&told.meant, subject.layers(&volume)?) {
             (Meant::Failure(_), 1..) => {
@@ -61,7 +62,7 @@ pub(super) fn terminated_unmount(subject: &mut Subject<'_>) -> Played {
     for fault in plan.faults(Signal::Terminate) {
         let volume = fresh(subject)?;
         subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let told = plan::interrupted(subject, fault, |subject| subject.unmount(&volume))?;
+        let told = plan.interrupted(subject, fault, |subject| subject.unmount(&volume))?;
         let when = ends(&plan, fault, &told)?;
         if told.is_success() && subject.layers(&volume)? > 0 {
             return Err(told.fails(format!("{when}; it said Success, and the volume is mounted")));
@@ -76,10 +77,10 @@ fn ends(plan: &Plan, fault: FaultInjection, told: &Answer) -> Result<String, Sto
     let when = format!("{} was {}", told.asked.verb(), plan.when(told, fault));
     match told.outlived() {
         _ if told.was_stopped() => {
-            Err(told.fails(format!("{when}, and did not end within {:.0} s", told.took().as_secs_f64())))
+            Err(told.fails(format!("{when}, and did not end within {} s", seconds(told.took(), 0))))
         }
         Some(late) if late > TO_END => {
-            Err(told.fails(format!("{when}, and ended only {:.0} s later", late.as_secs_f64())))
+            Err(told.fails(format!("{when}, and ended only {} s later", seconds(late, 0))))
         }
         _ => Ok(when),
     }

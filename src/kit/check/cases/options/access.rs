@@ -158,8 +158,9 @@ pub(super) fn other_case_key(subject: &mut Subject<'_>) -> Played {
     let with = |keys: &[&str], value: &str, volume: &mut PodVolume| {
         volume.options.own.extend(keys.iter().map(|key| ((*key).to_owned(), value.to_owned())));
     };
-    if must_not_write(subject, "a key that looks like readwrite", &|volume| with(&LIKENESSES, "rw", volume))?
-    {
+    if must_not_write(subject, &format!("one of the options {LIKENESSES:?}"), &|volume| {
+        with(&LIKENESSES, "rw", volume);
+    })? {
         for key in LIKENESSES {
             must_not_write(subject, &format!("{key:?} \"rw\""), &|volume| with(&[key], "rw", volume))?;
         }
@@ -168,7 +169,7 @@ pub(super) fn other_case_key(subject: &mut Subject<'_>) -> Played {
         return Ok(());
     }
     let all = |volume: &mut PodVolume| with(&LIKENESSES, "ro", volume);
-    if must_stay_writable(subject, "a key that looks like readwrite", &all)? {
+    if must_stay_writable(subject, &format!("one of the options {LIKENESSES:?}"), &all)? {
         for key in LIKENESSES {
             must_stay_writable(subject, &format!("{key:?} \"ro\""), &|volume| with(&[key], "ro", volume))?;
         }

@@ -3,6 +3,7 @@
 use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
+use flexvol_protocol::ordered::filled;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -24,7 +25,7 @@ fn served(subject: &mut Subject<'_>) -> Result<(PodVolume, Vec<Pid>), Stopped> {
 }
 
 fn pids(subject: &Subject<'_>) -> Result<BTreeSet<i32>, Stopped> {
-    Ok(subject.inside.processes()?.into_iter().map(|(pid, _)| pid).collect())
+    Ok(filled(subject.inside.processes()?.into_iter().map(|(pid, _)| pid)))
 }
 
 /// Which may be gone already.

@@ -1,6 +1,6 @@
 //! An unmount where there are other mounts than the volume's.
 
-use super::plain::while_held;
+use super::plain::while_used;
 use crate::check::device_calls::Mounts;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::Footprint;
@@ -10,7 +10,7 @@ use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::sandbox::NOBODYS;
 use flexvol_linux::mount::mount_table;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -84,8 +84,7 @@ fn with_mount_inside(subject: &mut Subject<'_>, in_use: bool) -> Played {
     make_directory(&inner)?;
     subject.inside.bind(&other.place, &inner)?;
     let answer = if in_use {
-        let user = File::open(inner.join(FILE))?;
-        while_held(user, || subject.unmount(&volume))??
+        while_used(&inner.join(FILE), || subject.unmount(&volume))?.0?
     } else {
         subject.unmount(&volume)?
     };

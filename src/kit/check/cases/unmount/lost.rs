@@ -88,6 +88,10 @@ pub(super) fn old_mount(subject: &mut Subject<'_>) -> Played {
         (Some(here), Some(name)) => (here.to_owned(), name.to_owned()),
         _ => return Err(Stopped::Skipped("the driver is in no directory".to_owned())),
     };
+    // One that does not work where it is has nothing to show elsewhere.
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    subject.take_down(&volume)?;
     let plugins = Path::new(KUBELET_ROOT).join("check-plugins");
     let old = plugins.join(here.file_name().unwrap_or(&name));
     make_directory(&old)?;

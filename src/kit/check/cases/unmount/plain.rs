@@ -6,11 +6,11 @@ use crate::check::staging::{make_directory, put};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::mount::mount_table;
+use flexvol_protocol::text::seconds;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
-use std::thread;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 /// What a pod has written.
@@ -155,8 +155,8 @@ pub(super) fn busy(subject: &mut Subject<'_>) -> Played {
     if subject.facts.writable {
         put(&file, DATA)?;
     }
-    let user = File::open(target.as_path())?;
-    let answer = while_held(user, || subject.unmount(&volume))??;
+    let (answer, _) = while_used(target.as_path(), || subject.unmount(&volume))?;
+    let answer = answer?;
     let mounted = subject.layers(&volume)? > 0;
     if answer.is_success() && mounted {
         return Err(answer.fails("it said Success, and the directory is still a mount point"));
@@ -174,16 +174,33 @@ pub(super) fn busy(subject: &mut Subject<'_>) -> Played {
     subject.put_away(&volume, &answer)
 }
 
-/// Someone has a file open until `work` is done, but not for ever.
-pub(super) fn while_held<T>(file: File, work: impl FnOnce() -> T) -> Result<T, Stopped> {
-    let (done, is_done) = channel::<()>();
-    let hold = move || {
-        let _ = is_done.recv_timeout(IN_USE);
-        drop(file);
-    };
-    let holder = thread::Builder::new().spawn(hold)?;
+pub(super) fn kills_nobody(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    let target = volume.target()?;
+    let (answer, killed) = while_used(target.as_path(), || subject.unmount(&volume))?;
+    let answer = answer?;
+    if let Some(how) = killed {
+        return Err(answer.fails(format!("a process had a file of the volume open, and was ended: {how}")));
+    }
+    subject.take_down(&volume)
+}
+
+/// A process of its own has a file or directory open until `work` is done, but not for ever; how it
+/// was ended, if it was before.
+///
+/// Not this process: some drivers kill who uses a volume.
+#[expect(clippy::disallowed_methods, reason = "it stands for a process of somebody else, in the sandbox")]
+pub(super) fn while_used<T>(
+    path: &Path,
+    work: impl FnOnce() -> T,
+) -> Result<(T, Option<ExitStatus>), Stopped> {
+    let seconds = seconds(IN_USE, 1);
+    let mut user = Command::new("sleep").arg(seconds).stdin(File::open(path)?).spawn()?;
     let result = work();
-    drop(done);
-    drop(holder.join());
-    Ok(result)
+    let killed = user.try_wait()?.filter(|status| !status.success());
+    // It may have come to its end.
+    drop(user.kill());
+    user.wait()?;
+    Ok((result, killed))
 }

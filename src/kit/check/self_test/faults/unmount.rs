@@ -124,6 +124,30 @@ pub(super) const FAULTS: &[Fault] = &[
         fails: &["unmount::stacked"],
     },
     Fault {
+        name: "kills-who-uses",
+        what: "kills every process that uses the volume, as fuser -km does",
+        of: Tmpfs,
+        change: &[(
+            LOOP,
+            "    find /proc -mindepth 3 -maxdepth 3 -lname \"$dir*\" | cut -d/ -f3 | sort -u | xargs -r kill -9\n    while mounted; do\n        umount -n \"$dir\" ||",
+        )],
+        fails: &["unmount::kills_nobody"],
+    },
+    Fault {
+        name: "removes-what-is-above",
+        what: "removes the directories above the volume's with it: rmdir -p",
+        of: Tmpfs,
+        change: &[(DONE, "    done\n    rmdir -p \"$dir\"\n    succeed\n")],
+        fails: &["unmount::pod_directory"],
+    },
+    Fault {
+        name: "owns-what-is-above",
+        what: "gives the directory above the volume's to the pod's user",
+        of: Tmpfs,
+        change: &[(REMOUNT, "    chown 1000 \"${dir%/*}\"\n    [ \"$2\" = rw ] || mount")],
+        fails: &["unmount::pod_directory"],
+    },
+    Fault {
         name: "busy-is-gone",
         what: "says Success if the volume is busy",
         of: Tmpfs,

@@ -10,7 +10,7 @@
 use super::name::hash;
 
 /// CSI's limit for a volume id.
-const LIMIT: usize = 128;
+pub const LIMIT: usize = 128;
 const NAMED: &str = "fx1#";
 const HASHED: &str = "fx1~";
 const INLINE: &str = "csi-";
@@ -33,6 +33,14 @@ pub fn of_name(name: &str) -> String {
     } else {
         format!("{HASHED}{}", hash(name.as_bytes()))
     }
+}
+
+/// The handle of a volume for a driver of others. In theirs stand servers, shares and directories
+/// between `#` and `/`, and they delete what they read there: here are neither. It is one volume's
+/// alone, because kubelet mounts once for each handle, whatever else two volumes differ in.
+pub fn of_foreign(name: &str) -> String {
+    // No name of a volume has a tilde.
+    if name.len() <= 100 { format!("flexmig-{name}") } else { format!("flexmig-~{}", hash(name.as_bytes())) }
 }
 
 impl Handle {
@@ -90,6 +98,17 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), names.len());
+    }
+
+    #[test]
+    fn a_foreign_handle_is_no_path_and_one_volume_s() {
+        let long = |last: char| of_foreign(&format!("{}{last}", "x".repeat(252)));
+        assert_eq!(of_foreign("pv-1"), "flexmig-pv-1");
+        assert!(long('a') != long('b') && long('a') != of_foreign(&hash("x".repeat(253).as_bytes())));
+        for handle in [long('a'), of_foreign("a.b"), of_foreign(&"x".repeat(100))] {
+            assert!(handle.len() <= 128 && !handle.contains(['#', '/']), "{handle}");
+            assert_eq!(Handle::parse(&handle), None);
+        }
     }
 
     #[test]

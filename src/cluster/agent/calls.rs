@@ -1,0 +1,278 @@
+//! Calls of drivers that are carried out here, with the programs that the agent's image has.
+//!
+//! ```text
+//! driver ──call──▶ Order ─▶ Calls ─ the same for the same volume is under way? join it
+//!                             └─ thread ─▶ driver's executable, once ─▶ reply, for all who wait
+//! ```
+//!
+//! * A call goes on when no one waits for it any more: kubelet asks again, with the same words, and
+//!   joins. That it failed meanwhile is told to who asks next.
+//! * An unmount ends a mount of the same target that is under way.
+//! * What cannot be ended is abandoned: it takes no one's place, and is named until it is gone.
+//! * Its words are secret: they go from the socket to the driver's standard input, and nowhere
+//!   else.
+
+mod job;
+mod order;
+
+pub use order::Order;
+
+use super::fault::{Code, Fault};
+use job::{Job, Outcome, Stuck};
+use order::Subject;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// So many calls are carried out at once; further ones wait.
+const MOST: usize = 32;
+
+/// So many drivers may wait for calls: the other connections are for what takes no time.
+const WAITING: usize = 40;
+
+/// How long before a driver gives up it is answered that its call goes on.
+const MARGIN: Duration = Duration::from_millis(500);
+
+/// How long a failure is kept that no one has heard of.
+const KEPT: Duration = Duration::from_mins(5);
+
+/// The drivers whose calls are carried out.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The plugin directory, as this process sees it.
+    pub plugin_dir: PathBuf,
+    /// How long one of their calls may go on, whoever waits for it.
+    pub longest: Duration,
+}
+
+/// The calls of one agent.
+#[derive(Debug)]
+pub struct Calls {
+    programs: Option<Programs>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: BTreeMap<Subject, Arc<Job>>,
+    unheard: BTreeMap<Subject, (Arc<Job>, Instant)>,
+    stuck: Vec<Stuck>,
+    waiting: usize,
+    closed: bool,
+}
+
+impl Calls {
+    /// Of an agent that carries them out with these, or does not.
+    pub fn new(programs: Option<Programs>) -> Self {
+        Self { programs, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// The reply of the driver. Nothing is begun for one that is not there any more.
+    pub fn carry_out(
+        self: &Arc<Self>,
+        order: Order,
+        deadline: Instant,
+        is_there: impl Fn() -> bool,
+    ) -> Result<String, Fault> {
+        let deadline = deadline.checked_sub(MARGIN).unwrap_or(deadline);
+        {
+            let mut state = self.state();
+            if state.waiting >= WAITING {
+                return Err(order.under_way("too many calls wait for the agent"));
+            }
+            state.waiting += 1;
+        }
+        let outcome = self.join(order, deadline, is_there).and_then(|job| self.outcome_of(&job, deadline));
+        self.state().waiting -= 1;
+        outcome
+    }
+
+    /// The call under way that this one is, or this one.
+    fn join(
+        self: &Arc<Self>,
+        order: Order,
+        deadline: Instant,
+        is_there: impl Fn() -> bool,
+    ) -> Result<Arc<Job>, Fault> {
+        let Some(programs) = &self.programs else {
+            let text = "this agent carries out no calls: start it with --plugin-dir, or remove \"run\" from \
+                        the side file";
+            return Err(Fault::new(Code::NotReady, text));
+        };
+        let mut state = self.state();
+        state.unheard.retain(|_, (_, ended)| ended.elapsed() < KEPT);
+        loop {
+            if state.closed {
+                return Err(Fault::new(Code::NotReady, "the agent is ending: kubelet tries again"));
+            }
+            match state.running.get(&order.subject) {
+                Some(job) if job.order.is_same(&order) => return Ok(job.joined()),
+                // No one wants any more what it mounts.
+                Some(job) if order.unmounts() && !job.order.unmounts() => job.stop(),
+                Some(_) => {}
+                None => match state.unheard.remove(&order.subject) {
+                    Some((job, _)) if job.order.is_same(&order) => return Ok(job.joined()),
+                    _ if state.running.len() >= MOST => {}
+                    _ if !is_there() => return Err(Fault::late()),
+                    _ => return self.begin(&mut state, Job::new(order, programs, deadline)),
+                },
+            }
+            state = self.wait(state, deadline).ok_or_else(|| order.under_way("another call goes on"))?;
+        }
+    }
+
+    fn begin(self: &Arc<Self>, state: &mut State, job: Job) -> Result<Arc<Job>, Fault> {
+        let job = Arc::new(job);
+        let (calls, running) = (Arc::clone(self), Arc::clone(&job));
+        let thread = std::thread::Builder::new().name("call".to_owned()).spawn(move || {
+            let outcome = running.run();
+            calls.end(&running, outcome);
+        });
+        thread.map_err(|error| Fault::new(Code::NotReady, format!("a call cannot begin: {error}")))?;
+        state.running.insert(job.order.subject.clone(), Arc::clone(&job));
+        Ok(job.joined())
+    }
+
+    fn end(&self, job: &Arc<Job>, outcome: Outcome) {
+        let mut state = self.state();
+        state.running.remove(&job.order.subject);
+        let unheard = outcome.is_failure() && !job.is_waited_for() && !job.order.unmounts();
+        if let Some(pid) = outcome.stuck {
+            state.stuck.push(Stuck::new(pid, job));
+        }
+        job.set(outcome);
+        if unheard {
+            state.unheard.insert(job.order.subject.clone(), (Arc::clone(job), Instant::now()));
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn outcome_of(&self, job: &Arc<Job>, deadline: Instant) -> Result<String, Fault> {
+        let mut state = self.state();
+        let outcome = loop {
+            if let Some(outcome) = job.outcome() {
+                break outcome.said.clone();
+            }
+            match self.wait(state, deadline) {
+                Some(woken) => state = woken,
+                None => break Err(job.order.under_way("it goes on in the agent")),
+            }
+        };
+        job.left();
+        outcome
+    }
+
+    /// Until something has changed; nothing once it is too late.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Instant) -> Option<MutexGuard<'a, State>> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        Some(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Begins no more, stops what mounts, and waits so long for what goes on.
+    pub fn close(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state();
+        state.closed = true;
+        self.changed.notify_all();
+        state.running.values().filter(|job| !job.order.unmounts()).for_each(|job| job.stop());
+        while !state.running.is_empty() {
+            match self.wait(state, deadline) {
+                Some(woken) => state = woken,
+                None => return,
+            }
+        }
+    }
+
+    /// How many go on, and how many were abandoned.
+    pub fn count(&self) -> (usize, usize) {
+        let mut state = self.state();
+        state.stuck.retain(Stuck::is_there);
+        (state.running.len(), state.stuck.len())
+    }
+
+    /// What goes on, for people.
+    pub fn status(&self) -> Value {
+        let mut state = self.state();
+        state.stuck.retain(Stuck::is_there);
+        let running = state.running.values().map(|job| job.status()).collect::<Vec<_>>();
+        let stuck = state.stuck.iter().map(Stuck::status).collect::<Vec<_>>();
+        json!({"carriesOut": self.programs.is_some(), "running": running, "stuck": stuck})
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn order(words: &str) -> Order {
+        use base64::Engine as _;
+        let call = base64::engine::general_purpose::STANDARD.encode(words);
+        Order::parse(json!({"driver": "example~disk", "call": call})).unwrap()
+    }
+
+    /// It is no child of this thread's alone: the agent reaps it.
+    #[expect(clippy::disallowed_methods, reason = "it stands for a driver in the kernel")]
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("600").spawn().unwrap()
+    }
+
+    /// Test 38.
+    #[test]
+    fn t38_what_cannot_be_ended_is_named_until_it_is_gone() {
+        let programs = Programs { plugin_dir: "/p".into(), longest: Duration::from_secs(1) };
+        let job = Arc::new(Job::new(order("unmount\0/k/v"), &programs, Instant::now()));
+        let calls = Calls::new(Some(programs));
+        let mut child = sleeper();
+        let pid = i32::try_from(child.id()).unwrap();
+        calls.end(&job, Outcome { said: job.immortal(pid), stuck: Some(pid) });
+        let said = job.outcome().unwrap().said.clone().unwrap_err().message;
+        assert!(said.contains(&format!("process {pid}")) && said.contains("/p/example~disk/disk"), "{said}");
+        assert_eq!(calls.count(), (0, 1));
+        let status = calls.status();
+        assert_eq!(
+            (&status["stuck"][0]["pid"], &status["stuck"][0]["target"]),
+            (&json!(pid), &json!("/k/v"))
+        );
+        child.kill().unwrap();
+        while calls.count() != (0, 0) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(child.wait().is_err(), "it was reaped");
+    }
+
+    #[test]
+    fn nothing_of_a_call_is_shown() {
+        let words = "mount\0/k/v\0{\"kubernetes.io/secret/p\":\"aHVudGVyMg==\"}";
+        let order = order(words);
+        let shown = format!("{order:?} {}", order.under_way("why").message);
+        assert!(!shown.contains("aHVudGVyMg") && shown.contains("/k/v"), "{shown}");
+        assert_eq!(order.masked.clean("hunter2 aHVudGVyMg=="), "*** ***");
+        assert_eq!(order.input(7).expose(), [b"7\0", words.as_bytes()].concat());
+    }
+
+    /// A driver that is gone waits for nothing, and none is begun by an agent that ends.
+    #[test]
+    fn nothing_is_begun_for_no_one() {
+        let programs = Programs { plugin_dir: "/p".into(), longest: Duration::from_secs(1) };
+        let calls = Arc::new(Calls::new(Some(programs)));
+        let until = Instant::now() + Duration::from_secs(5);
+        let code = |there| calls.carry_out(order("unmount\0/k/v"), until, || there).unwrap_err().code;
+        assert_eq!((code(false), code(true)), (Code::Late, Code::Failed));
+        calls.close(Duration::ZERO);
+        assert_eq!((code(true), calls.count()), (Code::NotReady, (0, 0)));
+        let none = Arc::new(Calls::new(None));
+        assert_eq!(none.carry_out(order("unmount\0/k/v"), until, || true).unwrap_err().code, Code::NotReady);
+    }
+}

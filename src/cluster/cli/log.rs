@@ -1,0 +1,32 @@
+//! The log of a daemon.
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use tracing::Level;
+
+/// What a release build can log: what libraries say of every frame that they send is not in it.
+const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
+
+/// What is logged.
+#[derive(Args)]
+pub(super) struct Log {
+    /// How much to log
+    #[arg(long, value_name = "LEVEL", default_value = "info",
+        value_parser = PossibleValuesParser::new(LEVELS).try_map(|level| level.parse::<Level>()))]
+    log_level: Level,
+}
+
+impl Log {
+    /// A line of JSON for each event, on standard error, from now on.
+    pub(super) fn begin(&self) {
+        tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .with_target(false)
+            .with_max_level(self.log_level)
+            .with_writer(std::io::stderr)
+            .init();
+    }
+}

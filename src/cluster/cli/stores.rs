@@ -1,0 +1,109 @@
+//! Where locks are kept: what `--store` means.
+
+use super::api_server::ApiServer;
+use crate::fence::store::RecordStore;
+use crate::fence::store::StoreError;
+use crate::fence::store::file::FileStore;
+use crate::fence::store::kubernetes::KubernetesStore;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use flexvol_linux::fs::files;
+use flexvol_model::paths;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the name of a store in files begins with.
+const FILE: &str = "file:";
+
+/// The name of the store in Kubernetes' API.
+const KUBERNETES: &str = "kubernetes";
+
+/// How long the API server may take to say which node this is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longer is no uid.
+const LONGEST: usize = 1024;
+
+/// The store, and how it is reached.
+#[derive(Args)]
+pub(super) struct Store {
+    /// Where locks are kept: a directory that all nodes share, or objects of Kubernetes' API
+    #[arg(long, value_name = "file:DIR|kubernetes", default_value_t = format!("{FILE}{}", paths::STORAGE_LOCKS))]
+    store: String,
+    #[command(flatten)]
+    api: ApiServer,
+}
+
+/// A store that is open.
+pub(super) enum Open {
+    File(PathBuf, FileStore),
+    Kubernetes(String, KubernetesStore),
+}
+
+impl Store {
+    /// Whether no one has said which.
+    pub(super) fn is_default(&self) -> bool {
+        self.store == format!("{FILE}{}", paths::STORAGE_LOCKS)
+    }
+
+    /// Opens it; a directory that is missing is made, if it is to be.
+    pub(super) fn open(&self, made: bool) -> Result<Open> {
+        if self.store == KUBERNETES {
+            let namespace = self.api.namespace();
+            let store =
+                KubernetesStore::open(&self.api.place()?, &namespace).context("reach the API server")?;
+            return Ok(Open::Kubernetes(namespace, store));
+        }
+        let path = self.store.strip_prefix(FILE).map(Path::new).filter(|path| path.is_absolute());
+        let text = || format!("--store {:?} is no store: write file:/DIRECTORY or kubernetes", self.store);
+        let path = path.with_context(text)?;
+        let store = if made {
+            files::make_directories(path.parent().unwrap_or(path), 0o700)?;
+            FileStore::open(path)?
+        } else {
+            FileStore::open_existing(path)?
+        };
+        Ok(Open::File(path.to_owned(), store))
+    }
+}
+
+impl Open {
+    /// As messages have it, after "locks in".
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::File(path, _) => path.display().to_string(),
+            Self::Kubernetes(namespace, _) => format!("namespace {namespace}"),
+        }
+    }
+
+    /// For who does not ask which it is.
+    pub(super) fn records(self) -> Box<dyn RecordStore> {
+        match self {
+            Self::File(_, store) => Box::new(store),
+            Self::Kubernetes(_, store) => Box::new(store),
+        }
+    }
+
+    /// What tells two machines of one name apart: for Kubernetes the uid of the Node object, as it
+    /// was last heard if the API server does not answer; else the machine's own.
+    pub(super) fn uid_of(&self, node: &str, machine: &Path, heard: &Path) -> Result<String> {
+        let Self::Kubernetes(_, store) = self else {
+            let machine = files::read_small(machine, LONGEST).ok().flatten().unwrap_or_default();
+            return Ok(machine.trim().to_owned());
+        };
+        match store.uid_of_node(node, Instant::now() + PATIENCE) {
+            Ok(uid) => {
+                files::replace(heard, format!("{node} {uid}\n").as_bytes())?;
+                Ok(uid)
+            }
+            Err(StoreError::Unsure(reason)) => {
+                let text = files::read_small(heard, LONGEST).ok().flatten().unwrap_or_default();
+                match text.trim().split_once(' ') {
+                    Some((name, uid)) if name == node => Ok(uid.to_owned()),
+                    _ => bail!("{reason}: this node has not asked who it is before: start the API server"),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

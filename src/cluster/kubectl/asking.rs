@@ -1,0 +1,175 @@
+//! The user's own kubectl, which is asked for paths of the API.
+
+pub mod exec;
+
+use anyhow::{Context as _, Result, ensure};
+use flexvol_linux::proc::piped::{Piped, of_the_user};
+use flexvol_protocol::failure::{Code, Failure};
+use serde_json::{Value, json};
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead as _, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What kubectl executes when somebody types `kubectl flexvol`.
+pub const PLUGIN: &str = "kubectl-flexvol";
+
+/// Objects of one answer.
+const PAGE: usize = 500;
+
+/// More pages there are not: a million objects.
+const PAGES: usize = 2000;
+
+/// Whether it was kubectl that called this program.
+pub fn calls(program: Option<&OsString>) -> bool {
+    program.is_some_and(|program| Path::new(program).file_name() == Some(PLUGIN.as_ref()))
+}
+
+/// Whom to ask.
+#[derive(Debug)]
+pub struct Kubectl {
+    program: PathBuf,
+    cluster: Vec<OsString>,
+}
+
+impl Kubectl {
+    /// That of a context and a file, as kubectl has them.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn find(context: Option<&str>, kubeconfig: Option<&Path>) -> Result<Self> {
+        let missing = || Failure::new(Code::ToolMissing, "there is no kubectl in $PATH: install it");
+        let program = of_the_user("kubectl").ok_or_else(missing)?;
+        let context = context.map(|context| OsString::from(format!("--context={context}")));
+        let file = kubeconfig.map(|file| {
+            let mut word = OsString::from("--kubeconfig=");
+            word.push(file);
+            word
+        });
+        Ok(Self { program, cluster: context.into_iter().chain(file).collect() })
+    }
+
+    /// Starts its proxy to the API server at a socket.
+    pub fn proxy(&self, socket: &Path) -> Result<Piped> {
+        let mut at = OsString::from("--unix-socket=");
+        at.push(socket);
+        let words = ["proxy".into(), at];
+        let all = self.cluster.iter().chain(&words).map(OsString::as_os_str);
+        Piped::serve(&self.program, all).with_context(|| format!("start {}", self.program.display()))
+    }
+
+    /// One object.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        self.ask(&["get", "--raw", path])
+    }
+
+    /// Each object of a kind, page by page.
+    pub fn list(&self, path: &str, take: impl FnMut(Value)) -> Result<()> {
+        self.list_where(path, "", take)
+    }
+
+    /// Those that a selector of labels names, in kubectl's own words; all of them if it is empty.
+    pub fn list_where(&self, path: &str, selector: &str, mut take: impl FnMut(Value)) -> Result<()> {
+        let selector = escaped(selector);
+        let mut token = String::new();
+        for _ in 0..PAGES {
+            let path = format!("{path}?limit={PAGE}&labelSelector={selector}&continue={token}");
+            let mut page = self.get(&path)?;
+            if let Value::Array(items) = page["items"].take() {
+                items.into_iter().for_each(&mut take);
+            }
+            match page["metadata"]["continue"].as_str() {
+                // Letters that are safe in a path.
+                Some(more) if !more.is_empty() => token = more.replace('=', "%3D"),
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an object.
+    pub fn create(&self, path: &str, object: &Value) -> Result<()> {
+        self.run(&["create", "--raw", path, "-f", "-"], Some(object.to_string().as_bytes())).map(drop)
+    }
+
+    /// Deletes an object, unless another one has its name by now.
+    pub fn delete(&self, path: &str, uid: &str) -> Result<()> {
+        let only = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
+        self.run(&["delete", "--raw", path, "-f", "-"], Some(only.to_string().as_bytes())).map(drop)
+    }
+
+    /// What becomes of objects from a version on, until `take` has seen enough or the time is over:
+    /// then whoever asks lists them again.
+    pub fn watch(
+        &self,
+        path: &str,
+        version: &str,
+        time: Duration,
+        mut take: impl FnMut(Value) -> bool,
+    ) -> Result<()> {
+        let seconds = time.as_secs().max(1);
+        let path = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={version}");
+        let limit = format!("--request-timeout={}s", seconds + 5);
+        let mut running = self.start(&["get", &limit, "--raw", &path], None)?;
+        for line in running.output().context("kubectl has no output")?.lines() {
+            let event = serde_json::from_str(&line.context("read what kubectl prints")?);
+            if !event.is_ok_and(&mut take) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The one that is meant where none is named.
+    pub fn namespace(&self) -> Result<String> {
+        let said = self.run(&["config", "view", "--minify", "--output=jsonpath={..namespace}"], None)?;
+        let said = String::from_utf8_lossy(&said).trim().to_owned();
+        Ok(if said.is_empty() { "default".to_owned() } else { said })
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<Value> {
+        serde_json::from_slice(&self.run(words, None)?).context("read what kubectl prints")
+    }
+
+    /// What it prints is read to its end; what it complains of, the user reads.
+    fn run(&self, words: &[&str], input: Option<&[u8]>) -> Result<Vec<u8>> {
+        let mut running = self.start(words, input)?;
+        let mut text = Vec::new();
+        running.output().context("kubectl has no output")?.read_to_end(&mut text)?;
+        let status = running.end()?;
+        ensure!(status.success(), "kubectl {} failed ({status}): see what it says", words.join(" "));
+        Ok(text)
+    }
+
+    fn start(&self, words: &[&str], input: Option<&[u8]>) -> Result<Piped> {
+        let all = self.cluster.iter().map(OsString::as_os_str).chain(words.iter().map(OsStr::new));
+        let started = match input {
+            None => Piped::start(&self.program, all),
+            Some(input) => Piped::fed(&self.program, all, input),
+        };
+        started.with_context(|| format!("start {}", self.program.display()))
+    }
+}
+
+/// As a query has it.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an administrator types stays one value of one query.
+    #[test]
+    fn a_selector_does_not_end_its_query() {
+        assert_eq!(
+            escaped("app=db,tier in (a,b)&watch=1#"),
+            "app%3Ddb%2Ctier%20in%20%28a%2Cb%29%26watch%3D1%23"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! The API server by `kubectl proxy`: for who writes, and asks a thousand times.
+//!
+//! kubectl goes on to do what it is for: which cluster, who asks, how that is proven (programs of
+//! clouds, certificates, OIDC), and the way there. It would be a megabyte here, and another one
+//! than the user's. What a write is answered, kubectl alone tells as text; its proxy passes it on.
+//! The socket is in a directory of the user's alone, and both end with this process.
+
+use super::asking::Kubectl;
+use crate::controllers::blocking::{Answer, Api};
+use crate::controllers::requests::Clients;
+use anyhow::{Context as _, Result, bail, ensure};
+use flexvol_linux::fs::files;
+use flexvol_linux::proc::piped::Piped;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::Client;
+use kube::client::Body;
+use kube::client::middleware::BaseUriLayer;
+use serde_json::Value;
+use std::fmt;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::ChildStdout;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tower::{ServiceBuilder, service_fn};
+
+/// What one question may take, with all its tries.
+const ANSWER_WAIT: Duration = Duration::from_secs(40);
+
+/// Objects of one answer.
+const PAGE: usize = 500;
+
+/// More pages there are not: a million objects.
+const PAGES: usize = 2000;
+
+/// The API server, for as long as this is there.
+pub struct Session {
+    api: Api,
+    _proxy: Piped,
+    /// What is printed into nothing ends who prints.
+    _said: BufReader<ChildStdout>,
+    _home: TempDir,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Session")
+    }
+}
+
+impl Session {
+    /// Starts kubectl's proxy. Only for the main thread ([`Piped::serve`]).
+    ///
+    /// # Errors
+    ///
+    /// kubectl does not start it, and has said why.
+    pub fn start(kubectl: &Kubectl) -> Result<Self> {
+        let home = files::temporary("kubectl-flexvol-").context("make a directory for a socket")?;
+        let socket = home.path().join("api");
+        let mut proxy = kubectl.proxy(&socket)?;
+        let mut said = proxy.output().context("kubectl has no output")?;
+        let mut line = String::new();
+        // It says where it serves, or ends.
+        said.read_line(&mut line).context("read what kubectl prints")?;
+        ensure!(!line.is_empty(), "kubectl proxy failed: see what it says");
+        let api = Api::by(|| Ok(client(socket)))?;
+        Ok(Self { api, _proxy: proxy, _said: said, _home: home })
+    }
+
+    /// The API, for what works beside.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Asks for something, or changes something: whoever changes reads again where no one knows.
+    pub fn ask(&self, method: &'static str, path: &str, body: Option<Value>) -> Answer {
+        self.api.ask(method, path.to_owned(), body, Instant::now() + ANSWER_WAIT)
+    }
+
+    /// An object as it is now; `None` if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or it is refused.
+    pub fn get(&self, path: &str) -> Result<Option<Value>> {
+        match self.ask("GET", path, None) {
+            Answer::Done(object) => Ok(Some(object)),
+            Answer::Missing(_) => Ok(None),
+            Answer::Refused(why) | Answer::Unsure(why) => bail!("read {path}: {why}"),
+            Answer::Conflict => bail!("read {path}: the API server says that it conflicts"),
+        }
+    }
+
+    /// Each object of a kind, page by page; whether there is such a kind. The path may end with a
+    /// selector.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or it is refused.
+    pub fn list(&self, path: &str, mut take: impl FnMut(Value)) -> Result<bool> {
+        let mut token = String::new();
+        let joint = if path.contains('?') { '&' } else { '?' };
+        for _ in 0..PAGES {
+            let Some(mut page) = self.get(&format!("{path}{joint}limit={PAGE}&continue={token}"))? else {
+                ensure!(token.is_empty(), "read {path}: it ended halfway: try again");
+                return Ok(false);
+            };
+            if let Value::Array(items) = page["items"].take() {
+                items.into_iter().for_each(&mut take);
+            }
+            match page["metadata"]["continue"].as_str() {
+                // Letters that are safe in a path.
+                Some(more) if !more.is_empty() => token = more.replace('=', "%3D"),
+                _ => return Ok(true),
+            }
+        }
+        bail!("read {path}: there is no end of it")
+    }
+}
+
+/// What is asked goes to the socket, whatever the address says.
+fn client(socket: PathBuf) -> Client {
+    let connect = service_fn(move |_: http::Uri| {
+        let socket = socket.clone();
+        Box::pin(async move { UnixStream::connect(socket).await.map(TokioIo::new) })
+    });
+    let service = ServiceBuilder::new()
+        // kubectl takes no other name.
+        .layer(BaseUriLayer::new(http::Uri::from_static("http://localhost")))
+        .service(legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connect));
+    Clients::over(&service, "default").objects
+}

@@ -1,0 +1,85 @@
+//! `flexvold controller` in the cluster: it reads nodes and pods, changes locks and tasks. Pure.
+
+use super::{GROUP, Request, granted, rule};
+use crate::breaker::LEASE;
+use serde_json::{Value, json};
+
+/// Of the account, the workload, and all that they need.
+pub const CONTROLLER: &str = LEASE;
+
+/// Nobody's: it needs no file but its token.
+const USER: u32 = 65534;
+
+pub(super) fn objects(request: &Request) -> Vec<Value> {
+    let labels = crate::manifest::labels("controller");
+    let metadata = json!({"name": CONTROLLER, "namespace": request.namespace, "labels": labels});
+    let account = json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata,
+        "automountServiceAccountToken": false,
+    });
+    let watched = ["get", "list", "watch"];
+    let everywhere = json!([rule("", "nodes", &watched), rule("", "pods", &watched)]);
+    let own = json!([
+        rule(GROUP, "flexattachments", &["get", "list", "watch", "update"]),
+        rule(GROUP, "flexdetachtasks", &["list", "create", "delete"]),
+        rule("coordination.k8s.io", "leases", &["get", "create", "update"]),
+    ]);
+    let mut objects = vec![account];
+    objects.extend(granted(request, CONTROLLER, "Cluster", &everywhere));
+    objects.extend(granted(request, CONTROLLER, "", &own));
+    objects.push(deployment(request, &metadata));
+    objects
+}
+
+fn deployment(request: &Request, metadata: &Value) -> Value {
+    let labels = metadata["labels"].clone();
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {
+            // One works. The other follows at once when its node dies, and not after the five
+            // minutes in which its pod is moved.
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": CONTROLLER,
+                    "automountServiceAccountToken": true,
+                    "enableServiceLinks": false,
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "priorityClassName": "system-cluster-critical",
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+                        "weight": 100,
+                        "podAffinityTerm": {
+                            "topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": {"matchLabels": labels},
+                        },
+                    }]}},
+                    "containers": [container(request)],
+                },
+            },
+        },
+    })
+}
+
+fn container(request: &Request) -> Value {
+    json!({
+        "name": "controller",
+        "image": request.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/flexvold", "controller"],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    })
+}

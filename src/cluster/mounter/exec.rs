@@ -1,0 +1,173 @@
+//! `flexvold mounter exec`: runs a program for somebody who reads its streams to their end, as a
+//! runtime's exec does.
+//!
+//! A program that leaves a daemon running would hold those streams, and the caller would wait for
+//! as long as the daemon lives. So the program has none of them: standard input is empty, and what
+//! it prints goes to memory, and from there to the caller once the program itself has ended.
+
+use anyhow::{Context as _, Result};
+use flexvol_linux::proc::signal;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// What a shell and timeout(1) exit with.
+const TIMED_OUT: u8 = 124;
+const NOT_EXECUTABLE: u8 = 126;
+const MISSING: u8 = 127;
+const SIGNALLED: u8 = 128;
+
+/// The most bytes that are kept of each stream, from its beginning.
+const STREAM: u64 = 1 << 20;
+
+/// How long a program may take to end that was told to.
+const END: Duration = Duration::from_secs(2);
+
+/// Runs a program to its end, prints what it has printed, and says what to exit with.
+#[expect(clippy::disallowed_methods, reason = "its caller names the program, its time and its streams")]
+pub fn run(words: &[OsString], within: Duration, out: impl Write, err: impl Write) -> Result<u8> {
+    let (program, args) = words.split_first().context("name a program")?;
+    let name = program.to_string_lossy();
+    let (kept_out, kept_err) = (stream()?, stream()?);
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).process_group(0);
+    command.stdout(kept_out.try_clone()?).stderr(kept_err.try_clone()?);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return refused(&name, &error, err),
+    };
+    let ended = wait(&mut child, within)?;
+    pass_on(kept_out, out)?;
+    let mut err = pass_on(kept_err, err)?;
+    Ok(match ended {
+        Ended::Itself(status) => code(status),
+        Ended::Told => SIGNALLED + 15,
+        Ended::Late => {
+            writeln!(err, "{name} timed out after {} s and was killed", within.as_secs())?;
+            TIMED_OUT
+        }
+    })
+}
+
+/// It cannot grow: whoever prints for years fills no memory.
+fn stream() -> Result<File> {
+    let file = memfd_create("flexvol-exec", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, STREAM)?;
+    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file.into())
+}
+
+/// What was printed: where it ends, the offset says, which the program has shared.
+fn pass_on<W: Write>(mut from: File, mut to: W) -> Result<W> {
+    let length = from.stream_position()?;
+    from.seek(SeekFrom::Start(0))?;
+    io::copy(&mut from.take(length), &mut to).context("print what it has printed")?;
+    to.flush()?;
+    Ok(to)
+}
+
+fn refused(name: &str, error: &io::Error, mut err: impl Write) -> Result<u8> {
+    writeln!(err, "cannot run {name}: {error}")?;
+    Ok(if error.kind() == ErrorKind::NotFound { MISSING } else { NOT_EXECUTABLE })
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let signalled = status.signal().and_then(|signal| u8::try_from(signal).ok());
+    match (status.code().and_then(|code| u8::try_from(code).ok()), signalled) {
+        (Some(code), _) => code,
+        (None, signal) => SIGNALLED.saturating_add(signal.unwrap_or_default()),
+    }
+}
+
+/// Why it runs no more.
+enum Ended {
+    Itself(ExitStatus),
+    Told,
+    Late,
+}
+
+/// To its end. Who is late is killed, with all that it has started and that has not left its group:
+/// what mounts later would surprise everybody.
+fn wait(child: &mut Child, within: Duration) -> Result<Ended> {
+    let pid = Pid::from_child(child);
+    let watched = pidfd_open(pid, PidfdFlags::empty()).context("watch a program")?;
+    if signal::wait_readable(watched.as_fd(), Some(within))? {
+        return Ok(Ended::Itself(child.wait()?));
+    }
+    let ended = if signal::interrupted() { Ended::Told } else { Ended::Late };
+    signal::heeded();
+    let _ = kill_process_group(pid, Signal::TERM);
+    let _ = signal::wait_readable(watched.as_fd(), Some(END));
+    let _ = kill_process_group(pid, Signal::KILL);
+    child.wait()?;
+    Ok(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn ran(script: &str, within: Duration) -> (u8, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let words = ["sh", "-c", script].map(OsString::from);
+        let code = run(&words, within, &mut out, &mut err).unwrap();
+        (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    /// Test 11.
+    #[test]
+    fn streams_and_exit_codes_are_kept_apart() {
+        let long = Duration::from_secs(20);
+        assert_eq!(ran("echo a; echo b >&2; exit 7", long), (7, "a\n".into(), "b\n".into()));
+        assert_eq!(ran("cat", long), (0, String::new(), String::new()));
+        assert_eq!(ran("kill -9 $$", long).0, 137);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        for (program, code) in [("/nowhere/at/all", MISSING), ("/etc/passwd", NOT_EXECUTABLE)] {
+            assert_eq!(run(&[program.into()], long, &mut out, &mut err).unwrap(), code);
+        }
+        assert!(out.is_empty() && String::from_utf8(err).unwrap().contains("/nowhere/at/all"));
+    }
+
+    /// Test 13.
+    #[test]
+    fn who_stays_behind_holds_nothing_up() {
+        let begun = Instant::now();
+        let (code, out, _) = ran("sleep 61.25 & echo $!", Duration::from_secs(20));
+        assert_eq!(code, 0);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        // It goes on: it may be what serves a volume.
+        let pid = Pid::from_raw(out.trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    }
+
+    /// Test 12, and a grandchild that would mount later.
+    #[test]
+    fn who_is_late_is_ended_with_all_it_has_started() {
+        let home = tempfile::tempdir().unwrap();
+        let later = home.path().join("later");
+        let script = format!("trap '' TERM; echo begun; sh -c 'sleep 3; touch {}'; true", later.display());
+        let begun = Instant::now();
+        let (code, out, err) = ran(&script, Duration::from_millis(300));
+        assert_eq!((code, out.as_str()), (TIMED_OUT, "begun\n"));
+        assert!(err.contains("sh timed out after"), "{err}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(3500));
+        assert!(!later.exists());
+    }
+
+    /// Test 14.
+    #[test]
+    fn who_prints_a_lot_is_not_held_up_and_fills_no_memory() {
+        let script = "head -c 20000000 /dev/zero | tr '\\0' x; echo end >&2; exit 3";
+        let (code, out, err) = ran(script, Duration::from_secs(20));
+        assert_eq!((code, out.len() as u64), (3, STREAM));
+        assert!(err.ends_with("end\n"), "{err}");
+    }
+}

@@ -1,0 +1,76 @@
+//! A driver whose side file says `"run": "agent"`: the node's agent carries out its calls, each by
+//! this same executable in a process of its own, with the programs that the agent's image has.
+//!
+//! A mount needs the agent. An unmount does not: where none answers, it is done here.
+
+use crate::agent_client::{self, AGENT_WAIT};
+use crate::hints::to_failure;
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_model::agent;
+use flexvol_model::installed::Installed;
+use flexvol_protocol::{Reply, Verb, failure};
+use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// The most bytes of a call: the kernel lets no argument of it have more than an eighth of that.
+const LONGEST_CALL: u64 = 1 << 20;
+
+/// A call that the agent is to carry out.
+pub(super) struct Order<'a> {
+    socket: &'a Path,
+    verb: Verb,
+    params: String,
+}
+
+impl<'a> Order<'a> {
+    /// Of the arguments as they came, if the side file has the agent carry out this driver's calls.
+    pub(super) fn of(
+        installed: &'a Installed,
+        verb: Verb,
+        arguments: &[OsString],
+    ) -> failure::Result<Option<Self>> {
+        let settings = agent::settings(&installed.settings.agent)?;
+        let Some(settings) = settings.filter(|settings| settings.runs) else { return Ok(None) };
+        // A name costs no program.
+        let asks = verb != Verb::GetVolumeName;
+        let Some(directory) = installed.directory.as_deref().filter(|_| asks) else { return Ok(None) };
+        let words = std::iter::once(OsStr::new(verb.name())).chain(arguments.iter().map(OsString::as_os_str));
+        let words: Vec<_> = words.map(OsStr::as_encoded_bytes).collect();
+        let call = STANDARD.encode(words.join(&0));
+        let params = format!(r#"{{"driver":{},"call":"{call}"}}"#, Value::from(directory));
+        Ok(Some(Self { socket: Path::new(settings.socket), verb, params }))
+    }
+
+    /// What became of it; nothing if it is to be done here.
+    pub(super) fn carry_out(&self, allowed: Duration) -> Option<Reply> {
+        let unmounts = matches!(self.verb, Verb::Unmount | Verb::UnmountDevice);
+        let (time, patience) = if unmounts { (allowed / 2, Duration::ZERO) } else { (allowed, AGENT_WAIT) };
+        match self.ask(&Deadline::after(time), patience) {
+            Err(_) if unmounts => None,
+            reply => Some(reply.unwrap_or_else(|error| to_failure(error).into())),
+        }
+    }
+
+    fn ask(&self, deadline: &Deadline, patience: Duration) -> Result<Reply> {
+        let answer = agent_client::ask(self.socket, ("call", &self.params), deadline, patience)?;
+        let answer: Value = serde_json::from_slice(&answer)?;
+        answer["ok"]["reply"].as_str().and_then(Reply::from_line).context("the agent's answer makes no sense")
+    }
+}
+
+/// The call that the agent has left on standard input, and how long it may take; nothing of either
+/// if there is none.
+pub(super) fn left_on_input() -> (Vec<OsString>, Duration) {
+    let mut bytes = Vec::new();
+    let _ = std::io::stdin().take(LONGEST_CALL).read_to_end(&mut bytes);
+    let mut words = bytes.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
+    let within = words.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or_default();
+    (words.collect(), Duration::from_millis(within))
+}

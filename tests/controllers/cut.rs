@@ -1,0 +1,88 @@
+//! Work that is cut short at every request to the API server and at every call of the driver,
+//! before it arrives and before its answer does: the process is killed there, or the connection
+//! breaks.
+
+use super::proxy::{Cut, Way};
+use super::subject::Subject;
+use std::time::Duration;
+
+/// What is cut short, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Short {
+    at: At,
+    way: Way,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Request(Cut),
+    Call(Cut),
+}
+
+impl Short {
+    /// From now on.
+    pub(crate) fn begin(self, subject: &Subject) {
+        match self.at {
+            At::Request(cut) => subject.proxy.cut_so(Some(cut), self.way),
+            At::Call(cut) => subject.driver.cut(Some((cut, self.way))),
+        }
+    }
+
+    /// Until it is as it should be, whatever is cut short; whether something was.
+    pub(crate) async fn wait(self, subject: &mut Subject, until: impl AsyncFn(&Subject)) -> bool {
+        let cut = tokio::select! {
+            biased;
+            () = reached(subject) => true,
+            () = until(subject) => false,
+        };
+        if cut && self.way == Way::Killed {
+            subject.kill().await;
+            subject.begin();
+        }
+        if cut {
+            until(subject).await;
+        }
+        cut
+    }
+
+    /// All is as it should be: nothing works any more. Whether something was cut short at last.
+    pub(crate) async fn end(self, subject: &mut Subject) -> bool {
+        // The answer to the last request follows what it has changed.
+        let came = tokio::time::timeout(Duration::from_millis(100), reached(subject)).await.is_ok();
+        subject.kill().await;
+        subject.proxy.cut(None);
+        subject.driver.cut(None);
+        came
+    }
+}
+
+async fn reached(subject: &Subject) {
+    tokio::select! {
+        () = subject.proxy.reached() => {}
+        () = subject.driver.reached() => {}
+    }
+}
+
+/// How many points there are: killed at requests and at calls, then lost at both. `play` does the
+/// whole work, with a number of its own, and says whether what is cut short came at all.
+pub(crate) async fn points(
+    subject: &mut Subject,
+    mut play: impl AsyncFnMut(&mut Subject, usize, Short) -> bool,
+) -> [usize; 4] {
+    let ways = [Way::Killed, Way::Lost].into_iter();
+    let ats: [fn(Cut) -> At; 2] = [At::Request, At::Call];
+    let (mut points, mut plays) = ([0; 4], 0);
+    for (points, (way, at)) in points.iter_mut().zip(ways.flat_map(|way| ats.map(|at| (way, at)))) {
+        for number in 1.. {
+            let before = play(subject, plays, Short { at: at(Cut::Before(number)), way }).await;
+            let after = play(subject, plays + 1, Short { at: at(Cut::After(number)), way }).await;
+            plays += 2;
+            assert_eq!(before, after, "{number}");
+            if !before {
+                break;
+            }
+            *points += 2;
+        }
+    }
+    points
+}
