@@ -49,7 +49,7 @@ pub use trouble::Trouble;
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// What [`Isolation::possible`] waits for.
-const TRIAL: Duration = Duration::from_secs(5);
+const TRIAL: Duration = Duration::from_secs(30);
 
 /// The longest first line of what the work says.
 const HEAD: usize = 32;

@@ -26,6 +26,8 @@ pub struct Answer {
     /// Whether we did something to the driver that may keep it from answering: killed it, closed
     /// its output.
     pub disturbed: bool,
+    /// Whether it was stopped on a machine so busy that it need not have hung.
+    pub unclear: bool,
     /// What was seen of it by those who interrupt and follow it.
     pub observed: Observed,
     /// Ours, which overlooks noise around the answer, its spelling and the exit status.
@@ -49,7 +51,16 @@ impl Answer {
     /// Of an execution that is over.
     pub fn new(executable: PathBuf, asked: Asked, run: Run, verdict: Verdict) -> Self {
         let meant = Meant::of(&verdict, &run);
-        Self { executable, asked, run, verdict, disturbed: false, observed: Observed::default(), meant }
+        Self {
+            executable,
+            asked,
+            run,
+            verdict,
+            disturbed: false,
+            unclear: false,
+            observed: Observed::default(),
+            meant,
+        }
     }
 
     /// Whether it worked.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Why a case is skipped that is played again when less is going on.
+pub(super) const BUSY: &str = "not judged: the machine is busy";
+
 /// How a played case ends.
 pub type Played = Result<(), Stopped>;
 
@@ -49,6 +52,13 @@ impl Evidence {
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
+    }
+}
+
+impl Stopped {
+    /// The driver was slow, and so is the machine.
+    pub fn busy() -> Self {
+        Self::Skipped(BUSY.to_owned())
     }
 }
 

@@ -40,6 +40,9 @@ pub struct Facts {
     pub lingers: bool,
     /// Whether a call had to be stopped.
     pub hangs: bool,
+    /// Whether one was stopped for which the machine was too busy, so that little is known.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub busy: bool,
     /// The size of the file system, in bytes.
     pub size: u64,
     /// The type of the file system that was mounted.

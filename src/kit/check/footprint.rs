@@ -1,6 +1,7 @@
 //! What there is on the node at a moment, to see what a call has added or taken away.
 
 use super::evidence::Stopped;
+use super::in_time::{Deadline, Pace};
 use super::left;
 use super::subject::{KUBELET_ROOT, Subject};
 use flexvol_linux::mount::mount_table;
@@ -8,7 +9,7 @@ use flexvol_protocol::ordered::filled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What only releases something is gone by then.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -25,12 +26,13 @@ pub(super) fn at_rest<T: PartialEq>(
     apart: Duration,
     look: impl Fn() -> Result<T, Stopped>,
 ) -> Result<T, Stopped> {
-    let end = Instant::now() + ON_ITS_WAY;
+    let apart = Pace::recent().limit(apart);
+    let mut end = Deadline::new(ON_ITS_WAY);
     let mut before = look()?;
     loop {
         std::thread::sleep(apart);
         let now = look()?;
-        if now == before || Instant::now() > end {
+        if now == before || end.is_over() {
             return Ok(now);
         }
         before = now;
@@ -87,12 +89,12 @@ impl Footprint {
     /// What is there and was not before, files in one directory aside; what goes away by itself is
     /// given a moment.
     pub(super) fn grown(&self, subject: &Subject<'_>, aside: &Path) -> Result<Vec<String>, Stopped> {
-        let end = Instant::now() + MOMENT;
+        let mut end = Deadline::new(MOMENT);
         loop {
             let mut now = Self::of(subject)?;
             now.0.retain(|thing, _| !matches!(thing, Thing::File(path) if path.starts_with(aside)));
             let grown = now.without(self);
-            if grown.is_empty() || Instant::now() > end {
+            if grown.is_empty() || end.is_over() {
                 return Ok(grown);
             }
             std::thread::sleep(TICK);

@@ -10,6 +10,7 @@
 //! * what a driver that keeps data leaves after every volume in the same place: the survey finds
 //!   that ([`kept`]).
 
+use super::in_time::Deadline;
 use super::subject::{KUBELET_ROOT, Subject};
 use crate::sandbox::Inside;
 use anyhow::{Context as _, Result};
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long what goes away by itself has for that.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -92,7 +93,7 @@ pub struct Left {
 impl Left {
     /// Looks. What goes away by itself is given a moment.
     pub fn look(subject: &Subject<'_>) -> Result<Self> {
-        let start = Instant::now();
+        let mut waited = Deadline::new(MOMENT);
         loop {
             let found = Self::at_once(subject)?;
             let patience = match () {
@@ -101,7 +102,7 @@ impl Left {
                 () if !found.devices.is_empty() => LETTING_GO,
                 () => MOMENT,
             };
-            if start.elapsed() >= patience {
+            if waited.is_over_after(patience) {
                 return Ok(found);
             }
             std::thread::sleep(TICK);
@@ -242,11 +243,11 @@ pub(super) fn devices(subject: &Subject<'_>) -> Result<Vec<String>> {
 
 /// Those that were not there before and stay.
 pub(super) fn devices_but(subject: &Subject<'_>, before: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let start = Instant::now();
+    let mut end = Deadline::new(LETTING_GO);
     loop {
         let mut found = subject.inside.devices()?;
         found.retain(|device| !before.contains(device));
-        if found.is_empty() || start.elapsed() >= LETTING_GO {
+        if found.is_empty() || end.is_over() {
             return Ok(found);
         }
         std::thread::sleep(TICK);

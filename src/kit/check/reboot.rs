@@ -1,6 +1,7 @@
 //! What a node loses when it goes down: played in the sandbox of a case.
 
 use super::evidence::Stopped;
+use super::in_time::Deadline;
 use super::subject::Subject;
 use crate::sandbox::Isolation;
 use flexvol_linux::mount;
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long processes have to disappear once they are killed.
 const LAST_WAIT: Duration = Duration::from_secs(2);
@@ -44,8 +45,8 @@ impl Subject<'_> {
         for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        let end = Instant::now() + LAST_WAIT;
-        while self.inside.processes()?.iter().any(|(pid, _)| pids.contains(pid)) && Instant::now() < end {
+        let mut end = Deadline::new(LAST_WAIT);
+        while self.inside.processes()?.iter().any(|(pid, _)| pids.contains(pid)) && !end.is_over() {
             std::thread::sleep(TICK);
         }
         // Orphans are ours, and keep their numbers until we ask for them.

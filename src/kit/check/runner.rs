@@ -5,7 +5,7 @@ mod transcript;
 
 use super::case::{Case, How, Scope};
 use super::chosen::Chosen;
-use super::evidence::Evidence;
+use super::evidence::{BUSY, Evidence};
 use super::facts::Facts;
 use super::given::Given;
 use super::report::{CaseOutcome, CaseResult, Report};
@@ -75,14 +75,21 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
 /// The survey has a sandbox of its own, as each case has.
 fn learn(given: &Given, terms: &Terms) -> Result<Facts> {
     let surveyed = |inside: &_| serde_json::to_vec(&survey::survey(given, inside)).unwrap_or_default();
-    match crew::alone(terms, surveyed, crew::limit(given)).context("make a sandbox")? {
-        Ended::Said(facts) => serde_json::from_slice(&facts).context("read what the survey found"),
-        Ended::Died(how) => {
-            let text =
-                format!("the first look at the driver {how}: this is a bug of flexvol, please report it");
-            Err(Failure::new(Code::Internal, text).into())
+    let mut facts = Facts { busy: true, ..Facts::default() };
+    for _ in 0..crew::TRIES {
+        if !facts.busy {
+            break;
         }
+        facts = match crew::alone(terms, surveyed, crew::limit(given)).context("make a sandbox")? {
+            Ended::Said(facts) => serde_json::from_slice(&facts).context("read what the survey found")?,
+            Ended::Died(how) => {
+                let text =
+                    format!("the first look at the driver {how}: this is a bug of flexvol, please report it");
+                return Err(Failure::new(Code::Internal, text).into());
+            }
+        };
     }
+    Ok(facts)
 }
 
 /// What nothing is to be learnt from.
@@ -96,6 +103,9 @@ fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolatio
     }
     if isolation == Isolation::None {
         return skip("needs root, or a user namespace, for mounts");
+    }
+    if facts.busy && !case.id.ends_with("::works") {
+        return skip(BUSY);
     }
     if facts.hangs && !case.id.ends_with("::works") {
         return Some(CaseOutcome::Blocked(MOUNT_WORKS.to_owned()));

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a call of a driver for tests may take before it hangs: all of them are quick.
-const CALL_WAIT: Duration = Duration::from_secs(2);
+const CALL_WAIT: Duration = Duration::from_secs(5);
 
 /// What begins a [template](Reference::template).
 const TEMPLATE_HEAD: &str = r#"#!/bin/sh

@@ -4,10 +4,11 @@ use super::answer::Answer;
 use super::evidence::Stopped;
 use super::facts::Facts;
 use super::given::Given;
+use super::in_time::Pace;
 use crate::fault_injection::{FaultInjection, Injector};
 use crate::sandbox::{Inside, Isolation};
 use crate::tracer::Trace;
-use flexvol_kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
+use flexvol_kubelet::{Asked, Caller, PodVolume, Reader, Run, Stop, Terms};
 use flexvol_protocol::Call;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,11 @@ impl<'a> Subject<'a> {
     /// Every call so far, in order.
     pub fn answers(&self) -> &[Answer] {
         &self.answers
+    }
+
+    /// Whether a call was stopped for which the machine may have been too busy.
+    pub(super) fn is_unclear(&self) -> bool {
+        self.answers.iter().any(|answer| answer.unclear)
     }
 
     /// How often to repeat what is worth it.
@@ -187,7 +193,8 @@ impl<'a> Subject<'a> {
 
     fn execution(&self) -> Execution {
         let (fault, trace) = (self.fault, self.trace.clone());
-        Execution { terms: self.terms.clone(), fault, trace, disturbed: self.disturbs() }
+        let (terms, pace) = (self.terms.clone(), Pace::recent());
+        Execution { terms, pace, fault, trace, disturbed: self.disturbs() }
     }
 
     /// Whether the driver is executed in a way that may keep it from answering.
@@ -203,6 +210,8 @@ impl<'a> Subject<'a> {
 /// How a call is made.
 struct Execution {
     terms: Terms,
+    /// Of the machine, before it.
+    pace: Pace,
     fault: Option<FaultInjection>,
     trace: Option<Trace>,
     disturbed: bool,
@@ -213,11 +222,20 @@ impl Execution {
     fn play(self, executable: &Path, arguments: &[OsString]) -> Answer {
         let injector = Injector::new(self.fault, self.trace);
         let mut caller = Caller::new(executable);
-        caller.terms = Terms { observer: Some(injector.clone()), ..self.terms };
+        let (pace, patience, linger) = (self.pace, self.terms.patience, self.terms.linger);
+        caller.terms = Terms {
+            observer: Some(injector.clone()),
+            patience: pace.generous(patience),
+            linger: linger.map(|linger| pace.generous(linger)),
+            ..self.terms
+        };
         let exchange = caller.execute(arguments);
         let run = exchange.run.unwrap_or_else(Run::nothing);
+        let limit = if run.exited.is_some() { linger.unwrap_or(patience) } else { patience };
+        let unclear = run.stopped == Some(Stop::Patience) && !pace.allows_to_hang(limit);
         let asked = Asked::new(arguments.to_vec());
         let answer = Answer::new(executable.to_owned(), asked, run, exchange.verdict);
-        Answer { disturbed: self.disturbed, observed: injector.observed(), ..answer }
+        let disturbed = self.disturbed || unclear;
+        Answer { disturbed, unclear, observed: injector.observed(), ..answer }
     }
 }

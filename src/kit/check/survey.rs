@@ -4,6 +4,7 @@ use super::answer::{Answer, Meant};
 use super::evidence::Stopped;
 use super::facts::Facts;
 use super::given::Given;
+use super::in_time::Pace;
 use super::left::{self, Left};
 use super::staging::put;
 use super::subject::{NODE, Subject};
@@ -46,7 +47,9 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     facts.lingers = answers.iter().chain([&init]).any(lingers);
     // Its answer is nothing that a mount waits for.
     let aside = Verb::GetVolumeName.name();
-    facts.hangs = answers.iter().any(|answer| answer.was_stopped() && answer.asked.verb() != aside);
+    let hangs = |answer: &Answer| answer.was_stopped() && !answer.unclear && answer.asked.verb() != aside;
+    facts.hangs = answers.iter().any(hangs);
+    facts.busy = subject.is_unclear() || answers.iter().any(|answer| answer.unclear);
     let meant = |wanted: fn(&Meant) -> bool| {
         let verbs = answers.iter().filter(|answer| wanted(&answer.meant)).map(|answer| answer.asked.verb());
         filled::<BTreeSet<_>, _>(verbs).into_iter().map(str::to_owned).collect()
@@ -82,7 +85,7 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     let before = subject.inside.processes()?;
     facts.mount_took = milliseconds(subject.bring_up(&first)?.took());
     // A daemon is what is still there when all that only releases something is gone.
-    std::thread::sleep(Duration::from_millis(20));
+    std::thread::sleep(Pace::recent().limit(Duration::from_millis(20)));
     let after = subject.inside.processes()?;
     facts.daemons = after.into_iter().filter(|each| !before.contains(each)).map(|(_, line)| line).collect();
     let target = first.target()?;

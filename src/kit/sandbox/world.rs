@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a server may take to answer. What it has is not shown otherwise.
-const SERVER: Duration = Duration::from_millis(500);
+const SERVER: Duration = Duration::from_secs(2);
 
 /// Makes this process root of a user namespace of its own.
 pub(super) fn become_root_of_our_own() -> Result<()> {

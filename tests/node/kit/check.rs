@@ -1,5 +1,6 @@
 //! `flexvol check` as its users run it: what it says, in which form, and its exit status.
 
+use crate::support::pace::{deadline, slow_seconds};
 use crate::support::stand_in::{Said, Site};
 use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, skip};
@@ -217,7 +218,8 @@ fn the_same_seed_says_the_same() {
         let few = ["check", "./driver", "--options", "{}", "--seed", "42", "--repeat", "1", "--json"];
         let more = ["-t", "output::no_noise", "-t", "mount::works", "-t", "mount::twice", "--level", "must"];
         // Told to unmount /, it tries for ever.
-        let mut report = site.flexvol(&[&few[..], &more, &["--timeout", "2"]].concat()).json();
+        let mut report =
+            site.flexvol(&[&few[..], &more, &["--timeout", &slow_seconds(2).to_string()]].concat()).json();
         forget_times(&mut report);
         report
     };
@@ -375,7 +377,7 @@ fn calls(driver: &Path, words: &[&str]) -> Vec<PathBuf> {
 }
 
 fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + deadline(30);
     while !holds() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(10));

@@ -1,5 +1,6 @@
 //! The report names the faults of popular drivers: `flexvol check` on shell drivers that have them.
 
+use crate::support::pace::slow_seconds;
 use crate::support::wording::wording;
 use crate::support::{BINARY, skip, write_executable};
 use serde_json::Value;
@@ -95,7 +96,7 @@ fn report(peer: &Peer) -> Value {
             "--repeat",
             "1",
             "--timeout",
-            "5",
+            &slow_seconds(5).to_string(),
             "--seed",
             "1",
             "--options",

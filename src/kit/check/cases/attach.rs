@@ -9,6 +9,7 @@ use crate::check::case::{Case, How, Level, Scope};
 use crate::check::device_calls::mounted_at;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
+use crate::check::in_time::is_late;
 use crate::check::left;
 use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::{NODE, Subject};
@@ -455,7 +456,7 @@ fn wait_again(subject: &mut Subject<'_>) -> Played {
         if device != first {
             return Err(answer.fails(format!("the device was {first:?}, and is {device:?} now")));
         }
-        if answer.took() > QUICK {
+        if is_late(answer.took(), QUICK)? {
             let took = seconds(answer.took(), 1);
             return Err(answer.fails(format!("it took {took} s, and every start of a pod waits for it")));
         }

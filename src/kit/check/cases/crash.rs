@@ -10,6 +10,7 @@ use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
+use crate::check::in_time::is_late;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
 use crate::fault_injection::{FaultInjection, Signal, Target};
@@ -185,7 +186,7 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
         let other = if alone { "the next one" } else { "that of another pod" };
         let expected = format!("a mount was {}; {other} is to work", plan.when(&killed, fault));
         let answer = subject.mount(&volume)?.succeeds(&expected)?;
-        if answer.took() > DELAY + plan.took * 5 {
+        if is_late(answer.took(), DELAY + plan.took * 5)? {
             let took = seconds(answer.took(), 1);
             return Err(answer.fails(format!("{expected} at once, but took {took} s")));
         }

@@ -4,6 +4,7 @@ use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::footprint::at_rest;
+use crate::check::in_time::Deadline;
 use crate::check::staging::{is_mounted, make_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::PodVolume;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a daemon may take to end after the unmount.
 const TO_END: Duration = Duration::from_secs(1);
@@ -257,13 +258,13 @@ fn is_driver(program: &Path, subject: &Subject<'_>) -> bool {
 fn is_gone(subject: &mut Subject<'_>) -> Played {
     let served = Served::bring_up(subject)?;
     subject.take_down(&served.volume)?;
-    let end = Instant::now() + TO_END;
+    let mut end = Deadline::new(TO_END);
     loop {
         let now = subject.inside.processes()?;
         // It may be another program by now.
         let lives = |daemon: &&(i32, String)| now.iter().any(|(pid, _)| *pid == daemon.0);
         let Some((_, line)) = served.daemons.iter().find(lives) else { return Ok(()) };
-        if Instant::now() > end {
+        if end.is_over() {
             return Err(fails(format!("the volume is unmounted, and {line} still runs")));
         }
         std::thread::sleep(TICK);

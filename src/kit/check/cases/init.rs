@@ -4,13 +4,14 @@
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Played, Stopped};
+use crate::check::in_time::{Deadline, is_late};
 use crate::check::subject::Subject;
 use crate::check::survey::has_an_attachment;
 use flexvol_protocol::text::seconds;
 use flexvol_protocol::{Call, Verb, VerbSet};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Kubelet looks up no volume plugin of any kind meanwhile.
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
@@ -205,7 +206,7 @@ fn attach_is_meant(subject: &mut Subject<'_>) -> Played {
 fn quick(subject: &mut Subject<'_>) -> Played {
     initialised(subject)?;
     let answer = fastest(subject, &["init"]);
-    if answer.took() <= LONGEST {
+    if !is_late(answer.took(), LONGEST)? {
         return Ok(());
     }
     let seconds = seconds(answer.took(), 1);
@@ -240,10 +241,10 @@ fn no_side_effects(subject: &mut Subject<'_>) -> Played {
     }
     let before = seen(subject)?;
     let answer = initialised(subject)?;
-    let start = Instant::now();
+    let mut end = Deadline::new(MOMENT);
     let made = loop {
         let made = seen(subject)?.into_iter().find(|thing| !before.contains(thing));
-        if made.is_none() || start.elapsed() > MOMENT {
+        if made.is_none() || end.is_over() {
             break made;
         }
         std::thread::sleep(Duration::from_millis(5));

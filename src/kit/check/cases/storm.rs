@@ -4,6 +4,7 @@ use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
+use crate::check::in_time::Deadline;
 use crate::check::replica::Replica;
 use crate::check::staging::{make_directory, remove_directory};
 use crate::check::subject::Subject;
@@ -27,7 +28,10 @@ const FIRST_CYCLES: usize = 3;
 /// several times.
 const NEIGHBOURLY: Duration = Duration::from_secs(1);
 
-/// Between two replacements of the driver.
+/// How long what ends by itself after the last cycle may take for that.
+const TO_END: Duration = Duration::from_millis(500);
+
+/// Between two replacements of the driver, or two looks.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// A case with both verbs.
@@ -352,8 +356,12 @@ fn cycles(subject: &mut Subject<'_>) -> Played {
         cycle(subject)?;
         cycles += 1;
     }
-    if let Some(text) = Count::take(subject)?.grown(before, cycles) {
-        return Err(Evidence::new(text).into());
+    let mut end = Deadline::new(TO_END);
+    while let Some(text) = Count::take(subject)?.grown(before, cycles) {
+        if end.is_over() {
+            return Err(Evidence::new(text).into());
+        }
+        std::thread::sleep(MOMENT);
     }
     remove_directory(first.target()?.as_path())?;
     if subject.attaches() { subject.unstage(&first) } else { Ok(()) }

@@ -5,6 +5,7 @@ use crate::check::answer::{Answer, Meant};
 use crate::check::case::Seen;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::in_time::is_late;
 use crate::check::subject::{KUBELET_ROOT, NODE, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::fs::inotify::{Inotify, Interest, Notice};
@@ -165,7 +166,7 @@ fn unknown(subject: &mut Subject<'_>) -> Played {
 
 fn not_found_is_quick(subject: &mut Subject<'_>) -> Played {
     let answer = fastest(subject, &["foo"]);
-    if answer.took() <= LONGEST {
+    if !is_late(answer.took(), LONGEST)? {
         return Ok(());
     }
     let seconds = seconds(answer.took(), 1);
@@ -277,7 +278,7 @@ fn name(subject: &mut Subject<'_>) -> Played {
                 let problem = format!("getvolumename {words} must not fail, but {}", answer.shown());
                 return Err(answer.fails(problem));
             }
-            true if answer.took() > LONGEST => {
+            true if is_late(answer.took(), LONGEST)? => {
                 let seconds = seconds(answer.took(), 1);
                 let problem = format!("getvolumename takes {seconds} s, and must take no more than 1");
                 return Err(answer.fails(problem));

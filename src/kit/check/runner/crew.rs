@@ -4,13 +4,14 @@ use super::transcript::Transcript;
 use crate::check::case::Case;
 use crate::check::facts::Facts;
 use crate::check::given::Given;
+use crate::check::in_time::{Deadline, Pace};
 use crate::sandbox::{Ended, Inside, Sandbox, Terms};
 use anyhow::{Context as _, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the processes of a sandbox have to disappear once they are killed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
@@ -21,19 +22,25 @@ const CASE: Duration = Duration::from_mins(1);
 /// How often someone who is late is looked for.
 const TICK: Duration = Duration::from_millis(200);
 
+/// How often is tried what the machine is too busy for.
+pub(super) const TRIES: usize = 3;
+
 /// The cases that wait and those that are played.
 pub(super) struct Crew<'a> {
     given: &'a Given,
     facts: &'a Facts,
     terms: &'a Terms,
-    waiting: VecDeque<&'static Case>,
+    /// With how often each was played. Those that were are last, and alone: the machine may be busy
+    /// with the others.
+    waiting: VecDeque<(&'static Case, usize)>,
     playing: Vec<Player>,
 }
 
 struct Player {
     case: &'static Case,
+    tried: usize,
     sandbox: Sandbox,
-    end: Instant,
+    end: Deadline,
 }
 
 /// How long a case may take.
@@ -44,12 +51,12 @@ pub(super) fn limit(given: &Given) -> Duration {
 /// Does something in a sandbox, and nothing else meanwhile.
 pub(super) fn alone(terms: &Terms, work: impl FnOnce(&Inside) -> Vec<u8>, limit: Duration) -> Result<Ended> {
     let mut sandbox = Sandbox::start(terms, work)?;
-    let end = Instant::now() + limit;
+    let mut end = Deadline::new(limit);
     let ended = loop {
         wait(&mut [PollFd::new(&sandbox.fd(), PollFlags::IN)])?;
         match sandbox.read()? {
             Some(ended) => break ended,
-            None if Instant::now() > end => {
+            None if end.is_over() => {
                 break Ended::Died(format!("did not end within {} s", limit.as_secs()));
             }
             None => {}
@@ -65,16 +72,17 @@ impl<'a> Crew<'a> {
     }
 
     pub(super) fn enlist(&mut self, case: &'static Case) {
-        self.waiting.push_back(case);
+        self.waiting.push_back((case, 0));
     }
 
     /// Plays everything; `done` hears of each case as it ends.
     pub(super) fn work(&mut self, done: &mut dyn FnMut(&'static Case, Transcript)) -> Result<()> {
         loop {
-            while self.playing.len() < self.given.jobs.max(1)
-                && let Some(case) = self.waiting.pop_front()
+            while let Some((case, tried)) = self.waiting.front().copied()
+                && self.playing.len() < if tried == 0 { self.given.jobs.max(1) } else { 1 }
             {
-                self.begin(case)?;
+                self.waiting.pop_front();
+                self.begin(case, tried)?;
             }
             if self.playing.is_empty() {
                 return Ok(());
@@ -86,13 +94,15 @@ impl<'a> Crew<'a> {
         }
     }
 
-    fn begin(&mut self, case: &'static Case) -> Result<()> {
+    fn begin(&mut self, case: &'static Case, tried: usize) -> Result<()> {
         let (given, facts) = (self.given, self.facts);
+        // What is forked knows it.
+        Pace::recent();
         let play = |inside: &Inside| {
             serde_json::to_vec(&Transcript::play(case, given, facts, inside)).unwrap_or_default()
         };
         let sandbox = Sandbox::start(self.terms, play).context("make a sandbox")?;
-        self.playing.push(Player { case, sandbox, end: Instant::now() + limit(given) });
+        self.playing.push(Player { case, tried, sandbox, end: Deadline::new(limit(given)) });
         Ok(())
     }
 
@@ -104,7 +114,7 @@ impl<'a> Crew<'a> {
                 Some(Ended::Said(text)) => serde_json::from_slice(&text)
                     .unwrap_or_else(|error| Transcript::broken(error.to_string())),
                 Some(Ended::Died(how)) => Transcript::broken(how),
-                None if Instant::now() > player.end => {
+                None if player.end.is_over() => {
                     Transcript::broken(format!("did not end within {} s", limit(self.given).as_secs()))
                 }
                 None => {
@@ -114,7 +124,11 @@ impl<'a> Crew<'a> {
             };
             let player = self.playing.swap_remove(index);
             player.sandbox.end(LAST_WAIT);
-            done(player.case, transcript);
+            if transcript.is_busy() && player.tried + 1 < TRIES {
+                self.waiting.push_back((player.case, player.tried + 1));
+            } else {
+                done(player.case, transcript);
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::check::case::Seen;
 use crate::check::case::{Case, How, Scope};
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{BUSY, Evidence, Played, Stopped};
 use crate::check::facts::Facts;
 use crate::check::given::Given;
 use crate::check::left::Left;
@@ -35,6 +35,9 @@ impl Transcript {
         {
             played = Err(blocked);
         }
+        if subject.is_unclear() && !matches!(played, Ok(()) | Err(Stopped::Skipped(_))) {
+            played = Err(Stopped::busy());
+        }
         let mut left = None;
         if played.is_ok() && inside.isolation() != Isolation::None {
             match Left::look(&subject) {
@@ -46,6 +49,11 @@ impl Transcript {
         let (outcome, evidence) = outcome(played);
         let microseconds = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         Self { outcome, evidence, calls: subject.answers().len(), microseconds, watched: watch(&seen) }
+    }
+
+    /// Whether the machine was too busy to tell.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(&self.outcome, CaseOutcome::Skipped(why) if why == BUSY)
     }
 
     /// A case that the kit could not play.

@@ -4,6 +4,7 @@ use super::{MOUNT_WORKS, NOT_MOUNTED, UNMOUNT_WORKS, blocked, removed};
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::at_rest;
+use crate::check::in_time::Deadline;
 use crate::check::subject::Subject;
 use crate::fault_injection::{FaultInjection, Moment, Observed, Signal, Target};
 use crate::tracer::{self, Point, Trace};
@@ -11,7 +12,7 @@ use flexvol_kubelet::{PodVolume, Reader};
 use flexvol_protocol::Verb;
 use flexvol_protocol::ordered::filled;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often to interrupt, for each repetition.
 const FAULTS: usize = 3;
@@ -234,9 +235,9 @@ fn spread(random: &mut fastrand::Rng, total: usize, count: usize) -> impl Iterat
 /// Kubelet takes longer than this to come back. Daemons go on.
 fn settle(subject: &Subject<'_>, leaked: &BTreeSet<String>) -> Result<(), Stopped> {
     let daemons: BTreeSet<_> = filled(subject.facts.daemons.iter().map(|line| name(line)));
-    let end = Instant::now() + LAST_WAIT;
+    let mut end = Deadline::new(LAST_WAIT);
     let goes_on = |name: &String| daemons.contains(name) || leaked.contains(name);
-    while Instant::now() < end && !names(subject)?.iter().all(goes_on) {
+    while !names(subject)?.iter().all(goes_on) && !end.is_over() {
         std::thread::sleep(TICK);
     }
     Ok(())
@@ -258,11 +259,11 @@ fn after_a_moment(
     wanted: [usize; 3],
     leaks: [bool; 3],
 ) -> Result<[Vec<String>; 3], Stopped> {
-    let end = Instant::now() + LAST_WAIT;
+    let mut end = Deadline::new(LAST_WAIT);
     loop {
         let more = Held::now(subject)?.more_than(before);
         let is_there = (0..3).all(|kind| leaks[kind] || more[kind].len() == wanted[kind]);
-        if is_there || Instant::now() > end {
+        if is_there || end.is_over() {
             return Ok(more);
         }
         std::thread::sleep(TICK);

@@ -4,6 +4,7 @@ use super::plan::Plan;
 use super::{KILLED_UNMOUNT, MOUNT_WORKS, THEN_MOUNT, THEN_UNMOUNT, blocked, down, fresh, up};
 use crate::check::answer::{Answer, Meant};
 use crate::check::evidence::{Played, Stopped};
+use crate::check::in_time::is_late;
 use crate::check::subject::Subject;
 use crate::fault_injection::{FaultInjection, Signal};
 use flexvol_protocol::Verb;
@@ -79,7 +80,7 @@ fn ends(plan: &Plan, fault: FaultInjection, told: &Answer) -> Result<String, Sto
         _ if told.was_stopped() => {
             Err(told.fails(format!("{when}, and did not end within {} s", seconds(told.took(), 0))))
         }
-        Some(late) if late > TO_END => {
+        Some(late) if is_late(late, TO_END)? => {
             Err(told.fails(format!("{when}, and ended only {} s later", seconds(late, 0))))
         }
         _ => Ok(when),

@@ -1,13 +1,14 @@
 //! An unmount of what is served by a process that does not serve any more.
 
 use crate::check::evidence::{Played, Stopped};
+use crate::check::in_time::Deadline;
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
 use flexvol_protocol::ordered::filled;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A process is gone, or stopped, that long after the signal at the latest.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -38,11 +39,11 @@ fn tell(servers: &[Pid], signal: Signal) {
 pub(super) fn dead(subject: &mut Subject<'_>) -> Played {
     let (volume, servers) = served(subject)?;
     tell(&servers, Signal::KILL);
-    let end = Instant::now() + MOMENT;
+    let mut end = Deadline::new(MOMENT);
     while servers
         .iter()
         .any(|server| pids(subject).is_ok_and(|pids| pids.contains(&server.as_raw_nonzero().get())))
-        && Instant::now() < end
+        && !end.is_over()
     {
         sleep(Duration::from_millis(1));
     }
