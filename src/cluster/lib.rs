@@ -23,6 +23,10 @@ pub mod wire;
 #[cfg(test)]
 extern crate self as flexvol_cluster;
 
+#[cfg(test)]
+#[path = "../../tests/support/pace.rs"]
+mod pace;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 

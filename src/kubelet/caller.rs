@@ -152,6 +152,7 @@ fn without_secrets(options: &Options) -> Options {
 pub(super) mod tests {
     use super::super::exec::Stop;
     use super::*;
+    use crate::pace::deadline;
     use crate::wording::wording;
     use flexvol_protocol::TargetPath;
     use flexvol_protocol::secret::Secret;
@@ -233,16 +234,16 @@ pub(super) mod tests {
 
     #[test]
     fn a_held_pipe_is_told_from_a_hanging_driver() {
-        let mut held = script("echo '{\"status\":\"Success\"}'; sleep 60 &");
-        held.caller.terms.patience = Duration::from_millis(300);
+        let mut held = script("echo '{\"status\":\"Success\"}'; sleep 6000 &");
+        held.caller.terms.patience = deadline(1);
         let exchange = held.caller.call(&Call::Init);
         let run = exchange.run.unwrap();
         assert_eq!(exchange.verdict, Verdict::Failure(Fault::Stopped { why: Stop::Patience, held: true }));
-        assert!(run.exited.unwrap() < Duration::from_millis(300) && run.closed.is_none());
-        assert!(run.took < Duration::from_secs(2), "the group is killed: {:?}", run.took);
+        assert!(run.exited.unwrap() < deadline(1) && run.closed.is_none());
+        assert!(run.took < deadline(20), "the group is killed: {:?}", run.took);
 
         let mut hangs = script("sleep 60");
-        hangs.caller.terms.patience = Duration::from_millis(300);
+        hangs.caller.terms.patience = deadline(1);
         let exchange = hangs.caller.call(&Call::Init);
         let run = exchange.run.unwrap();
         assert_eq!(exchange.verdict, Verdict::Failure(Fault::Stopped { why: Stop::Patience, held: false }));
@@ -251,13 +252,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_child_that_lets_go_of_the_pipe_is_left_alone() {
-        let (verdict, run) = verdict("sleep 3 >/dev/null 2>&1 & echo '{\"status\":\"Success\"}'");
-        assert!(verdict.is_success() && run.took < Duration::from_secs(2), "{:?}", run.took);
+        let (verdict, run) = verdict("sleep 600 >/dev/null 2>&1 & echo '{\"status\":\"Success\"}'");
+        assert!(verdict.is_success() && run.took < deadline(20), "{:?}", run.took);
     }
 
     #[test]
     fn a_slow_child_s_output_belongs_to_the_answer() {
-        let (verdict, run) = verdict("{ sleep 0.2; echo '{\"status\":\"Success\"}'; } &");
+        let (verdict, run) = verdict("{ sleep 1; echo '{\"status\":\"Success\"}'; } &");
         assert!(verdict.is_success());
         assert!(run.exited.unwrap() + Duration::from_millis(100) < run.closed.unwrap());
     }

@@ -46,5 +46,8 @@ pub use node::{Backoff, NodeDriver, clean_up, is_down};
 pub use verdict::{Fault, Verdict};
 
 #[cfg(test)]
+#[path = "../../tests/support/pace.rs"]
+mod pace;
+#[cfg(test)]
 #[path = "../../tests/support/wording.rs"]
 mod wording;

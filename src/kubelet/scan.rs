@@ -241,7 +241,7 @@ mod tests {
 
     /// By another process: a file this one writes could be busy when it is executed.
     fn write(file: &Path, text: &str) {
-        let deadline = flexvol_linux::proc::deadline::Deadline::after(Duration::from_secs(20));
+        let deadline = flexvol_linux::proc::deadline::Deadline::after(crate::pace::deadline(20));
         let script = r#"printf %s "$2" >"$1" && chmod 755 "$1""#;
         let helper = flexvol_linux::proc::helper::Invocation::of("sh");
         let asked = helper.args(["-c", script, "sh", file.to_str().unwrap(), text]);
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_hanging_driver_does_not_hold_up_the_others() {
         let dir = plugin_dir(&[("a~hangs", "exec sleep 60"), ("b~fine", GOOD)]);
-        let terms = Terms { patience: Duration::from_millis(300), ..terms() };
+        let terms = Terms { patience: crate::pace::deadline(1), ..terms() };
         let scan = scan(dir.path(), &terms).unwrap();
         let Finding::Failed(failed) = &scan.found[0].finding else { panic!("{scan:?}") };
         assert!(failed.logged.contains(wording("kubelet-waits-for-ever")), "{failed:?}");

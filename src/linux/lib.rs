@@ -22,5 +22,8 @@ pub mod proc;
 pub mod raw;
 
 #[cfg(test)]
+#[path = "../../tests/support/pace.rs"]
+mod pace;
+#[cfg(test)]
 #[path = "../../tests/support/wording.rs"]
 mod wording;

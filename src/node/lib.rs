@@ -14,5 +14,8 @@ pub mod hints;
 pub mod skeleton;
 
 #[cfg(test)]
+#[path = "../../tests/support/pace.rs"]
+mod pace;
+#[cfg(test)]
 #[path = "../../tests/support/wording.rs"]
 mod wording;

@@ -1,6 +1,7 @@
 //! `flexvold agent --store kubernetes`, as its own process, beside a real API server.
 
-use super::api_server::{ApiServer, PATIENCE, Process};
+use super::api_server::{ApiServer, Process, patience};
+use super::pace::deadline;
 use super::proxy::Proxy;
 use super::store::{KIND, has_kinds, request};
 use super::with_server;
@@ -56,18 +57,18 @@ impl Node {
         let asked = clock::since_boot();
         let params = json!({"handle": HANDLE, "fence": "pod", "target": format!("/nowhere/pods/{pod}/volumes/v~d/v"),
             "access": "rw", "podNamespace": "default", "podName": pod, "podUid": pod});
-        let request = json!({"v": 1, "method": method, "asked": asked, "until": asked + 15_000_000_000, "params": params});
+        let until = asked + u64::try_from(deadline(15).as_nanos()).unwrap();
+        let request = json!({"v": 1, "method": method, "asked": asked, "until": until, "params": params});
         let (socket, request) = (self.socket(), request.to_string());
         let start = Instant::now();
         loop {
             let (socket, request) = (socket.clone(), request.clone());
-            let asking =
-                move || daemon_socket::ask(&socket, &request, &Deadline::after(Duration::from_secs(20)));
+            let asking = move || daemon_socket::ask(&socket, &request, &Deadline::after(deadline(20)));
             match tokio::task::spawn_blocking(asking).await.unwrap() {
                 Ok(answer) => return serde_json::from_slice(&answer).unwrap(),
                 Err(error) => {
                     let log = std::fs::read_to_string(self.home.join("log")).unwrap_or_default();
-                    assert!(start.elapsed() < PATIENCE, "{error:#}\n{log}");
+                    assert!(start.elapsed() < patience(), "{error:#}\n{log}");
                 }
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -125,7 +126,7 @@ fn agents_hold_in_kubernetes() {
         proxy.is_busy(0);
         let start = Instant::now();
         while b.ask("hold", "db-1").await["ok"].is_null() {
-            assert!(start.elapsed() < PATIENCE, "what was to be released later is not");
+            assert!(start.elapsed() < patience(), "what was to be released later is not");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let answer = b.ask("release", "db-1").await;

@@ -2,7 +2,8 @@
 //! and then a step fails. And with all of them an agent changes what its own node holds, and
 //! nothing else: a policy of the API server says so.
 
-use super::api_server::{ApiServer, PATIENCE};
+use super::api_server::{ApiServer, patience};
+use super::pace::deadline;
 use super::proxy::{Proxy, Right};
 use super::rights::rights;
 use super::store::{KIND, has_kinds, request, request_as, store_at, waiting};
@@ -21,7 +22,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// What a step may take without a right.
-const LIMIT: Duration = Duration::from_secs(3);
+fn limit() -> Duration {
+    deadline(5)
+}
 
 const AGENT: &str = "system:serviceaccount:default:flexvol-agent";
 
@@ -133,7 +136,7 @@ async fn trial(server: &ApiServer, user: &str, without: Option<&Right>) -> Resul
     let proxy = Proxy::listen(server.client()).await;
     proxy.acts_as(user);
     let store = store_at(server.home.path(), &server.certificate(), &proxy.address());
-    let limit = if without.is_some() { LIMIT } else { PATIENCE };
+    let limit = if without.is_some() { limit() } else { patience() };
     let played = waiting(move || play(&store, limit)).await;
     assert!(without.is_some() || proxy.refused().is_empty(), "{:?}", proxy.refused());
     played
@@ -152,7 +155,7 @@ pub(crate) async fn knows(server: &ApiServer, user: &str, right: &Right, allowed
         if answer["status"]["allowed"] == allowed {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "{right:?}");
+        assert!(start.elapsed() < patience(), "{right:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -235,7 +238,7 @@ impl Ruled {
         // Until it is known, what is tried is only tried.
         let path = format!("{KIND}?dryRun=All");
         while request_as(&ruled.server.client(), AGENT, Some("a"), "POST", &path, &foreign).await.is_ok() {
-            assert!(start.elapsed() < PATIENCE, "the policy is not there");
+            assert!(start.elapsed() < patience(), "the policy is not there");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         ruled

@@ -1,20 +1,22 @@
 //! etcd and kube-apiserver on loopback, for one test.
 
+use super::pace::deadline;
+use super::ports::reserved_port;
 use flexvol_cluster::controllers::client::{Place, connect};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const TOKEN: &str = "token-of-a-test";
 
 /// No test waits longer for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) fn patience() -> Duration {
+    deadline(120)
+}
 
 /// A process that ends with what it belongs to.
 pub(crate) struct Process(Child);
@@ -67,7 +69,7 @@ impl ApiServer {
     /// Starts it, and waits until it is ready.
     pub(crate) async fn start(programs: PathBuf) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let [clients, peers, port] = free_ports();
+        let [clients, peers, port] = [(); 3].map(|()| reserved_port().port());
         let etcd = etcd(&programs, home.path(), clients, peers);
         let api = kube_apiserver(&programs, home.path(), clients, port);
         let server = Self { home, programs, port, behind: clients, _etcd: etcd, api };
@@ -85,7 +87,7 @@ impl ApiServer {
     async fn until_ready(&self) {
         let start = Instant::now();
         while !self.is_ready().await {
-            assert!(start.elapsed() < PATIENCE, "{}", self.said("kube-apiserver"));
+            assert!(start.elapsed() < patience(), "{}", self.said("kube-apiserver"));
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -98,7 +100,9 @@ impl ApiServer {
     /// Until it has made the namespaces that are always there.
     pub(crate) async fn has_namespaces(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client());
+        let start = Instant::now();
         while namespaces.get_opt("default").await.unwrap().is_none() {
+            assert!(start.elapsed() < patience(), "{}", self.said("kube-apiserver"));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -126,24 +130,6 @@ impl ApiServer {
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
-}
-
-/// Ports that no other test of this process has, and that the kernel gives to no connection: those
-/// begin at 32768. Another process begins elsewhere, and is seen if it listens.
-fn free_ports() -> [u16; 3] {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const FIRST: u16 = 10_000;
-    const COUNT: u16 = 20_000;
-    let start = std::process::id() % u32::from(COUNT);
-    [(); 3].map(|()| {
-        loop {
-            let next = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
-            let port = FIRST + u16::try_from((start + next) % u32::from(COUNT)).unwrap();
-            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-                return port;
-            }
-        }
-    })
 }
 
 fn etcd(programs: &Path, home: &Path, clients: u16, peers: u16) -> Process {

@@ -3,7 +3,7 @@
 
 use super::api_server::ApiServer;
 use super::driver::{ALWAYS, Can, Fault};
-use super::subject::{Seen, Subject, TIMEOUT, Whose, Work, both};
+use super::subject::{Seen, Subject, Whose, Work, both, timeout};
 use super::with_server;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -199,11 +199,11 @@ async fn refused(subject: &Subject) -> Seen {
 async fn lost(subject: &Subject) -> Seen {
     let mut seen = Seen::new();
     let (deleted, late) = (subject.named("deleted"), subject.named("late"));
-    wanted_with(subject, &deleted, Fault::Slow(TIMEOUT / 2)).await;
+    wanted_with(subject, &deleted, Fault::Slow(timeout() / 2)).await;
     let begun = |object: &Value| object["metadata"]["finalizers"].is_array();
     note(&mut seen, &deleted, &subject.becomes::<VolumeAttachment>(&deleted, begun).await);
     gone(subject, &deleted, &mut seen).await;
-    wanted_with(subject, &late, Fault::Lost(TIMEOUT * 2)).await;
+    wanted_with(subject, &late, Fault::Lost(timeout() * 2)).await;
     let mut object = subject.becomes::<VolumeAttachment>(&late, fails_with("DeadlineExceeded")).await;
     // In the words of either's gRPC.
     object["status"]["attachError"]["message"].take();
@@ -317,7 +317,7 @@ fn costs_no_more_than_upstream() {
             there_and_back(subject, "first", &mut seen).await;
             subject.proxy.requests();
             there_and_back(subject, "second", &mut seen).await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            subject.proxy.is_quiet(500).await;
             let sent = subject.proxy.requests();
             println!("{} requests of {}: {sent:#?}", sent.len(), subject.driver.name);
             requests.push(sent.len());

@@ -1,6 +1,6 @@
 //! Claims that are bound to volumes of a driver, and what kubelet would write of them.
 
-use super::api_server::PATIENCE;
+use super::api_server::patience;
 use super::subject::{Seen, Subject, merge};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -120,7 +120,7 @@ impl<'a> Claims<'a> {
             if holds(&claim) {
                 return claim;
             }
-            assert!(start.elapsed() < PATIENCE, "{name} is {claim}: {}", self.subject.said());
+            assert!(start.elapsed() < patience(), "{name} is {claim}: {}", self.subject.said());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -177,7 +177,7 @@ impl<'a> Claims<'a> {
             if all.iter().any(|event| event.contains(words)) {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "{name}: {all:#?}: {}", self.subject.said());
+            assert!(start.elapsed() < patience(), "{name}: {all:#?}: {}", self.subject.said());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -189,7 +189,7 @@ impl<'a> Claims<'a> {
     /// Notes the Events and what the driver was asked, and deletes both objects.
     pub(crate) async fn end(&self, name: &str, seen: &mut Seen) {
         // Events are written when all else is.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        self.subject.proxy.is_quiet(300).await;
         seen.extend(self.events(name).await.iter().map(|event| self.without_driver(event)));
         let mut calls = self.subject.driver.calls(name);
         calls.dedup();

@@ -2,7 +2,8 @@
 //! that it is killed and cut off at every request.
 
 use super::agent_rights::{knows, place};
-use super::api_server::{ApiServer, PATIENCE, Process};
+use super::api_server::{ApiServer, Process, patience};
+use super::pace::deadline;
 use super::proxy::{Cut, Proxy, Right, Way};
 use super::rights::rights;
 use super::store::{KIND, has_kinds, request, store_at, waiting};
@@ -43,7 +44,7 @@ impl Scene {
         std::fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
         std::fs::write(home.join("namespace"), "default").unwrap();
         let store = store_at(server.home.path(), &server.certificate(), &server.address());
-        Self { server, store: Arc::new(store), proxy, home, limit: PATIENCE }
+        Self { server, store: Arc::new(store), proxy, home, limit: patience() }
     }
 
     fn begin(&self) -> Process {
@@ -317,7 +318,7 @@ fn the_controllers_rights_are_the_least() {
         let all = ["ClusterRole", "Role"].map(|kind| rights(&printed(kind)["rules"])).concat();
         assert_eq!(all.len(), 16);
         let mut scene = Scene::new(server).await;
-        scene.limit = Duration::from_secs(8);
+        scene.limit = deadline(8);
         let mut steps = Vec::new();
         for (number, right) in all.iter().enumerate() {
             let user = format!("without-{number}");
@@ -371,7 +372,7 @@ async fn taken_in_spite_of(scene: &Scene, cut: Cut, way: Way) -> bool {
         () = taken() => false,
     };
     // The answer to the last request follows what it has changed.
-    reached |= tokio::time::timeout(Duration::from_millis(200), scene.proxy.reached()).await.is_ok();
+    reached = reached || tokio::time::timeout(deadline(1), scene.proxy.reached()).await.is_ok();
     if way == Way::Killed && reached {
         scene.kill(&mut process).await;
         process = scene.begin();

@@ -3,6 +3,7 @@
 
 use super::capacity::{CAN, Told, say};
 use super::driver::{Fault, ZONE};
+use super::pace::deadline;
 use super::proxy::{Cut, Right};
 use super::rights::{grant, of_a_provisioner};
 use super::subject::{Seen, Subject, Whose, Work};
@@ -62,7 +63,7 @@ async fn play(subject: &mut Subject, class: &str, cut: Cut) -> bool {
     let leases: Api<Lease> = Api::namespaced(subject.client.clone(), "default");
     let name = subject.driver.name.replace('.', "-");
     subject.soon("it works", async || leases.get_opt(&name).await.unwrap().is_some()).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    subject.proxy.is_quiet(1000).await;
     subject.proxy.cut(Some(cut));
     Told::of(subject).class(class, json!({})).await;
     let mut came = is_seen(subject, |all| all.len() == 1 && all[0].contains("1Gi")).await;
@@ -71,7 +72,7 @@ async fn play(subject: &mut Subject, class: &str, cut: Cut) -> bool {
     subject.delete::<StorageClass>(&subject.named(class)).await;
     came |= is_seen(subject, <[String]>::is_empty).await;
     // What was seen may have been seen before the answer was held back.
-    came |= tokio::time::timeout(Duration::from_millis(300), subject.proxy.reached()).await.is_ok();
+    came = came || tokio::time::timeout(deadline(1), subject.proxy.reached()).await.is_ok();
     subject.kill().await;
     subject.proxy.cut(None);
     subject.driver.has_room("z1", 1 << 30);
@@ -204,7 +205,7 @@ fn rights_are_the_least() {
             let [more, and_more] = rights();
             let rights = [[cluster, more].concat(), [namespace, and_more].concat()];
             grant(&subject, &rights, without.as_ref()).await;
-            let limit = Duration::from_secs(if without.is_some() { 15 } else { 60 });
+            let limit = deadline(if without.is_some() { 20 } else { 120 });
             let failed = trial(&mut subject, limit).await;
             (without, failed, subject.proxy.refused(), subject.said())
         };

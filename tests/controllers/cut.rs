@@ -2,9 +2,9 @@
 //! before it arrives and before its answer does: the process is killed there, or the connection
 //! breaks.
 
+use super::pace::deadline;
 use super::proxy::{Cut, Way};
 use super::subject::Subject;
-use std::time::Duration;
 
 /// What is cut short, and how.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +45,11 @@ impl Short {
         cut
     }
 
-    /// All is as it should be: nothing works any more. Whether something was cut short at last.
-    pub(crate) async fn end(self, subject: &mut Subject) -> bool {
+    /// All is as it should be: nothing works any more. Whether something was cut short, if not
+    /// before, at last.
+    pub(crate) async fn end(self, subject: &mut Subject, came: bool) -> bool {
         // The answer to the last request follows what it has changed.
-        let came = tokio::time::timeout(Duration::from_millis(100), reached(subject)).await.is_ok();
+        let came = came || tokio::time::timeout(deadline(1), reached(subject)).await.is_ok();
         subject.kill().await;
         subject.proxy.cut(None);
         subject.driver.cut(None);

@@ -6,10 +6,11 @@
 //!     cargo test -p flexvol-cluster --test controllers figures -- --ignored --nocapture --test-threads=1
 //! ```
 
-use super::api_server::{ApiServer, PATIENCE};
+use super::api_server::{ApiServer, patience};
 use super::bound_claims::{Claims, SIZE_BEFORE};
 use super::capacity::{CAN, Told};
 use super::driver::{Can, Says, ZONE};
+use super::pace::deadline;
 use super::proxy::Right;
 use super::subject::{Subject, Whose, Work};
 use super::with_server;
@@ -76,7 +77,7 @@ async fn count(subject: &Subject) -> usize {
 async fn are(subject: &Subject, number: usize) {
     let start = Instant::now();
     while count(subject).await != number {
-        assert!(start.elapsed() < PATIENCE * 5, "{}: {}", count(subject).await, subject.said().len());
+        assert!(start.elapsed() < patience() * 5, "{}: {}", count(subject).await, subject.said().len());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -101,7 +102,7 @@ fn requests(subject: &Subject) -> Vec<(Right, usize)> {
 async fn when_quiet(subject: &Subject) -> Vec<(Right, usize)> {
     let mut before = Vec::new();
     loop {
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(deadline(3)).await;
         let requests = requests(subject);
         if requests == before {
             return requests;
@@ -184,7 +185,7 @@ fn a_thousand_claims() {
         let asked = start.elapsed();
         are(&subject, MANY).await;
         println!("{MANY} claims: asked for in {asked:?}, provisioned after {:?}", start.elapsed());
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < patience());
         let start = Instant::now();
         delete(&subject, &volumes).await;
         println!("and deleted in {:?}", start.elapsed());

@@ -2,13 +2,14 @@
 //! driver can say it.
 
 use super::driver::{Can, Fault, Says};
+use super::pace::deadline;
 use super::proxy::Right;
 use super::rights::{grant, of_a_provisioner};
 use super::subject::{Subject, Whose, Work};
 use super::with_server;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tonic::Code;
 
 const ABNORMAL: &str = "VolumeConditionAbnormal";
@@ -148,9 +149,17 @@ async fn is_refused(subject: &mut Subject) -> bool {
     let ill = subject.named("ill");
     bound(subject, &ill, json!({})).await;
     subject.begin();
-    for condition in ["ill", "", "ill", ""] {
+    for (condition, reason, times) in
+        [("ill", ABNORMAL, 1), ("", NORMAL, 1), ("ill", ABNORMAL, 2), ("", NORMAL, 2)]
+    {
         subject.driver.says_of(&ill, condition);
-        a_while().await;
+        let start = Instant::now();
+        while has(subject, &ill, reason).await != (1, times) && start.elapsed() < deadline(10) {
+            if !subject.proxy.refused().is_empty() {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
     !subject.proxy.refused().is_empty()
 }

@@ -4,7 +4,7 @@
 
 use super::cut::{Short, points};
 use super::driver::{Can, Fault};
-use super::subject::{Subject, TIMEOUT, Whose, Work};
+use super::subject::{Subject, Whose, Work, timeout};
 use super::with_server;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ async fn play(subject: &mut Subject, name: &str, short: Short) -> bool {
     };
     came |= short.wait(subject, is_not).await;
     assert_eq!(subject.driver.volumes(), [""; 0], "{short:?}");
-    short.end(subject).await || came
+    short.end(subject, came).await
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_claim_deleted_while_its_volume_is_made() {
         let mut subject = Subject::new(&server, Whose::Ours, Work::Provision, "gone.example.com", can).await;
         subject.class("class", json!({})).await;
         let volume = subject.claim("claim", "class", json!({})).await;
-        subject.driver.fails("create", &volume, &[Fault::Lost(TIMEOUT * 2)]);
+        subject.driver.fails("create", &volume, &[Fault::Lost(timeout() * 2)]);
         subject.begin();
         subject.soon("made", async || !subject.driver.volumes().is_empty()).await;
         subject.unclaim("claim").await;

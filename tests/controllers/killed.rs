@@ -31,7 +31,7 @@ async fn play(subject: &mut Subject, name: &str, short: Short) -> bool {
     };
     came |= short.wait(subject, is_detached).await;
     assert_eq!(subject.driver.nodes(name), [""; 0], "{short:?}");
-    short.end(subject).await || came
+    short.end(subject, came).await
 }
 
 #[test]
@@ -79,7 +79,7 @@ async fn grow(subject: &mut Subject, name: &str, by_node: bool, short: Short) ->
     assert_eq!(volume["spec"]["capacity"]["storage"], "64Mi", "{short:?}");
     let conditions = Claims::of(subject).await.see(name).await["status"]["conditions"].clone();
     assert_eq!(conditions, Value::Null, "{short:?}");
-    came |= short.end(subject).await;
+    came = short.end(subject, came).await;
     Claims::of(subject).await.end_quietly(name).await;
     came
 }

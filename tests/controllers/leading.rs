@@ -1,5 +1,6 @@
 //! Who leads for a driver: the lease goes when the driver does, and comes back with it.
 
+use super::api_server::patience;
 use super::driver::Can;
 use super::subject::{Subject, Whose, Work};
 use super::with_server;
@@ -20,7 +21,7 @@ async fn holder(subject: &Subject) -> Option<String> {
 async fn led(subject: &Subject, is_led: bool) -> Duration {
     let start = Instant::now();
     while holder(subject).await.is_some() != is_led {
-        assert!(start.elapsed() < Duration::from_secs(40), "{}", subject.said());
+        assert!(start.elapsed() < patience(), "{}", subject.said());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     start.elapsed()
@@ -37,7 +38,8 @@ fn a_silent_driver_loses_its_lease() {
         for round in ["first", "second"] {
             subject.driver.falls_silent(true);
             let waited = led(&subject, false).await;
-            assert!(waited > Duration::from_secs(10), "one that starts again keeps it: {waited:?}");
+            // As long as it may be away, less a probe; else it would be gone with the next probe.
+            assert!(waited > Duration::from_secs(7), "one that starts again keeps it: {waited:?}");
             // Created while there is no leader: the next leader finds it.
             subject.volume(round, json!({})).await;
             subject.attach(round, json!({})).await;

@@ -21,7 +21,11 @@ mod killed;
 mod leading;
 mod migrate;
 mod older_driver;
+#[path = "../support/pace.rs"]
+mod pace;
 mod plugin;
+#[path = "../support/ports.rs"]
+mod ports;
 mod provision;
 mod proxy;
 mod resize;
@@ -51,11 +55,13 @@ fn with_server(test: &str, play: impl AsyncFnOnce(ApiServer)) {
     runtime.block_on(async { play(ApiServer::start(programs).await).await });
 }
 
-/// Where the programs are, or SKIP is said.
+/// Where the programs are, or SKIP is said, under one name for all tests.
 fn programs(test: &str) -> Option<PathBuf> {
     let programs = std::env::var_os("FLEXVOL_CLUSTER_PROGRAMS").map(PathBuf::from);
     if programs.is_none() {
-        skip(test, "FLEXVOL_CLUSTER_PROGRAMS names no directory with kube-apiserver");
+        let reason = "needs kube-apiserver, which tests/cluster/programs builds: \
+                      FLEXVOL_CLUSTER_PROGRAMS names its directory";
+        skip("controllers", &format!("{test} {reason}"));
     }
     programs
 }

@@ -3,6 +3,7 @@
 
 use super::agent_rights::place;
 use super::api_server::ApiServer;
+use super::pace::slow_seconds;
 use super::store::{has_kinds, request, store_at, waiting};
 use super::store_contract::{Always, goes, holder, mount_as, soon};
 use super::with_server;
@@ -271,7 +272,9 @@ fn t52_an_administrator_unmounts_by_force() {
             tokio::time::sleep(Duration::from_millis(300)).await;
             agent(&admin, one, "rbd:one", Phase::Done).await;
         };
-        let again = ["force-detach", "--node", "node-8", "--handle", "rbd:one", "--yes", "--timeout", "30"];
+        let seconds = slow_seconds(30).to_string();
+        let again =
+            ["force-detach", "--node", "node-8", "--handle", "rbd:one", "--yes", "--timeout", &seconds];
         let ((status, out, _), ()) = tokio::join!(admin.types(&again), finished);
         assert!(status <= 1 && out.contains("rbd:one"), "{status} {out}");
         assert!(!admin.told(&["locks"]).await.contains("rbd:one"));

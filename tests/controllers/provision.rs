@@ -6,7 +6,7 @@ use super::api_server::ApiServer;
 use super::attach::CODES;
 use super::claimed::SELECTED;
 use super::driver::{Can, Fault, ZONE};
-use super::subject::{Seen, Subject, TIMEOUT, Whose, Work, both};
+use super::subject::{Seen, Subject, Whose, Work, both, timeout};
 use super::with_server;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume};
 use k8s_openapi::api::storage::v1::CSINode;
@@ -146,7 +146,7 @@ async fn lost(subject: &Subject) -> Seen {
     let mut claims = begin(subject);
     subject.class(&subject.named("lost"), json!({})).await;
     for claim in ["kept", "deleted"] {
-        let late: &[Fault] = &[Fault::Lost(TIMEOUT * 2)];
+        let late: &[Fault] = &[Fault::Lost(timeout() * 2)];
         let faults = [("create", late), ("delete", late)];
         let volume = claims.fail(claim, "lost", json!({}), &faults).await;
         subject.soon("made", async || subject.driver.volumes().contains(&volume)).await;

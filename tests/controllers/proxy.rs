@@ -1,6 +1,7 @@
 //! What stands between a controller and the API server: counts requests, holds one back or ends the
 //! controller at it, and knows which rights were used.
 
+use super::pace::{deadline, slow_seconds};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
@@ -48,6 +50,9 @@ struct State {
     /// What the API server has allowed it, and what not.
     allowed: BTreeMap<Right, usize>,
     refused: BTreeSet<Right>,
+    /// Requests of all kinds, but of leases, that came and that were answered.
+    came: usize,
+    answered: usize,
 }
 
 /// What is allowed in a cluster: a group, a resource and a verb.
@@ -134,6 +139,8 @@ impl Proxy {
             return Ok(answer(429, "TooManyRequests", "too many requests, please try again later"));
         }
         let (number, right) = (self.note(&request), Right::of(&request));
+        let counts = !request.uri().path().contains("/leases");
+        self.state().came += usize::from(counts);
         self.may_hold(&request).await;
         self.may_end(number.map(Cut::Before)).await?;
         let (mut parts, body) = request.into_parts();
@@ -143,6 +150,7 @@ impl Proxy {
         }
         let body = body.collect().await.map_err(kube::Error::HyperError)?.to_bytes().to_vec();
         let answer = self.client.send(Request::from_parts(parts, body.into())).await;
+        self.state().answered += usize::from(counts);
         self.may_end(number.map(Cut::After)).await?;
         if let (Ok(answer), Some(right)) = (&answer, right) {
             let mut state = self.state();
@@ -245,6 +253,23 @@ impl Proxy {
     /// The requests since this was last asked.
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state().requests)
+    }
+
+    /// Until nothing was asked for so many milliseconds of an idle machine: what follows what was
+    /// done is done then. What never rests is not waited for.
+    pub(crate) async fn is_quiet(&self, milliseconds: u64) {
+        let (start, mut before) = (Instant::now(), usize::MAX);
+        while start.elapsed() < deadline(20) {
+            let (came, answered) = {
+                let state = self.state();
+                (state.came, state.answered)
+            };
+            if came == answered && came == before {
+                return;
+            }
+            before = came;
+            tokio::time::sleep(Duration::from_millis(slow_seconds(milliseconds))).await;
+        }
     }
 
     /// From now on requests are counted, and at this one the controller is to end.

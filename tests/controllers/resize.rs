@@ -2,11 +2,11 @@
 //! Events say after each step, and what the driver was asked, are equal. What is not is in
 //! docs/csi.md.
 
-use super::api_server::{ApiServer, PATIENCE};
+use super::api_server::{ApiServer, patience};
 use super::attach::CODES;
 use super::bound_claims::{Claims, SIZE_BEFORE, begun};
 use super::driver::{ALWAYS, Can, Fault, Says, WHOLE};
-use super::subject::{Seen, Subject, TIMEOUT, Whose, Work, both};
+use super::subject::{Seen, Subject, Whose, Work, both, timeout};
 use super::with_server;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use kube::Api;
@@ -149,7 +149,7 @@ async fn lost(subject: &Subject) -> Seen {
     let claims = Claims::of(subject).await;
     let mut seen = Seen::new();
     let (late, secret) = (subject.named("late"), subject.named("secret"));
-    subject.driver.fails("expand", &late, &[Fault::Lost(TIMEOUT * 2)]);
+    subject.driver.fails("expand", &late, &[Fault::Lost(timeout() * 2)]);
     claims.bound(&late, json!({})).await;
     claims.ask(&late, "64Mi").await;
     claims.said(&late, "DeadlineExceeded").await;
@@ -321,7 +321,7 @@ fn costs_no_more_than_upstream() {
             // What is done once, is done.
             claims.ask(&first, "64Mi").await;
             claims.becomes(&first, is_pending).await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            subject.proxy.is_quiet(500).await;
             subject.proxy.requests();
             claims.ask(&node, "64Mi").await;
             claims.becomes(&node, is_pending).await;
@@ -329,7 +329,7 @@ fn costs_no_more_than_upstream() {
             claims.forgotten(&node, &mut Seen::new()).await;
             claims.ask(&whole, "64Mi").await;
             claims.becomes(&whole, |claim| has("64Mi")(claim)).await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            subject.proxy.is_quiet(500).await;
             let sent = subject.proxy.requests();
             println!("{} requests of {}: {sent:#?}", sent.len(), subject.driver.name);
             requests.push(sent.len());
@@ -355,6 +355,6 @@ fn what_was_missed_is_done() {
         for number in 0..20 {
             Claims::of(&subject).await.becomes(&format!("late-{number}"), is_pending).await;
         }
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < patience());
     });
 }

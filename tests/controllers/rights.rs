@@ -1,8 +1,9 @@
 //! What `flexvold manifest csi` allows is enough, and the least: each right is taken away once, and
 //! then a step fails. All of them with FULL=1; else a few of each.
 
-use super::api_server::{ApiServer, PATIENCE};
+use super::api_server::{ApiServer, patience};
 use super::driver::{Can, Fault};
+use super::pace::deadline;
 use super::proxy::Right;
 use super::subject::{Subject, Whose, Work};
 use super::with_server;
@@ -22,7 +23,9 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 /// What a step may take without a right.
-const LIMIT: Duration = Duration::from_secs(8);
+fn limit() -> Duration {
+    deadline(8)
+}
 
 /// Trials at the same time.
 const AT_ONCE: usize = 6;
@@ -104,7 +107,7 @@ impl Trial {
         let can = Can { publish, provision: true, expand_on_nodes: true, ..Can::default() };
         let subject = Subject::new(server, printed.whose, work, &name, can).await;
         grant(&subject, &printed.rights(), without).await;
-        let limit = if without.is_some() { LIMIT } else { PATIENCE };
+        let limit = if without.is_some() { limit() } else { patience() };
         Self { subject, printed, limit }
     }
 
@@ -326,7 +329,7 @@ async fn allows(subject: &Subject, right: &Right, allowed: bool) {
         if answer.status.is_some_and(|status| status.allowed == allowed) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "{right:?}");
+        assert!(start.elapsed() < patience(), "{right:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

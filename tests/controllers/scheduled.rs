@@ -55,7 +55,7 @@ async fn runs(server: &ApiServer, subject: &Subject, claim: &str) -> String {
         if let Some(node) = node().await {
             return node.replace(&subject.named(""), "");
         }
-        assert!(start.elapsed() < super::api_server::PATIENCE, "{}", server.said("kube-scheduler"));
+        assert!(start.elapsed() < super::api_server::patience(), "{}", server.said("kube-scheduler"));
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }

@@ -2,7 +2,7 @@
 //! makes and deletes. It is killed in the middle, and so is the API server: nothing is lost or
 //! leaked.
 
-use super::api_server::{ApiServer, PATIENCE};
+use super::api_server::{ApiServer, patience};
 use super::driver::{Can, ZONE};
 use super::proxy::{Cut, Way};
 use super::scheduled::{kubernetes, node};
@@ -106,7 +106,7 @@ async fn eventually<T>(server: &ApiServer, subject: &mut Subject, holds: impl As
         }
         subject.begin_again_if_failed();
         let said = || [server.said("kube-controller-manager"), server.said("kube-scheduler"), subject.said()];
-        assert!(start.elapsed() < PATIENCE, "{}", said().join("\n"));
+        assert!(start.elapsed() < patience(), "{}", said().join("\n"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

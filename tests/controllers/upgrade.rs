@@ -3,6 +3,7 @@
 
 mod scene;
 
+use super::pace::slow_seconds;
 use super::plugin::Admin;
 use super::with_server;
 use scene::{Scene, eventually, flex};
@@ -13,6 +14,11 @@ const UID: &str = "6a0ad5c6-0000-4000-8000-000000000001";
 
 /// In place of kubectl where a pod is asked something.
 const ASKED: &str = "[ \"$1\" = exec ] || exec \"$KUBECTL\" \"$@\"\nexec sh \"$HERE/says-$3\"";
+
+/// As `--timeout`: what comes before the wait takes a moment.
+fn soon() -> String {
+    slow_seconds(2).to_string()
+}
 
 /// All with one API server: each has a node and namespaces of its own.
 #[test]
@@ -76,7 +82,7 @@ async fn a_mount_pod_is_replaced_while_it_serves_nothing(admin: &Admin) {
 async fn whoever_does_not_leave_keeps_its_volume(admin: &Admin) {
     let scene = Scene::new(admin, "b").await;
     // Nobody evicts it: the wait has an end, and all is as it was.
-    assert!(scene.refuses(&["--timeout", "1"]).await.contains("pod shop-b/web"));
+    assert!(scene.refuses(&["--timeout", &soon()]).await.contains("pod shop-b/web"));
     scene.is_whole().await;
     // One that would stay: not even begun, and no reason to go on.
     let running = scene.starts(&[]);
@@ -264,7 +270,7 @@ async fn a_taint_of_somebody_else_is_left_alone(admin: &Admin) {
     let others =
         json!([{"key": MARK, "value": UID, "effect": "NoSchedule"}, {"key": "x", "effect": "NoExecute"}]);
     scene.set_taints(others.clone(), None).await;
-    assert!(scene.refuses(&["--timeout", "1"]).await.contains("pod shop-i/web"));
+    assert!(scene.refuses(&["--timeout", &soon()]).await.contains("pod shop-i/web"));
     let taints = scene.object().await["spec"]["taints"].as_array().unwrap().clone();
     let kept: Vec<_> = taints.iter().map(|taint| (taint["key"].clone(), taint["effect"].clone())).collect();
     assert_eq!(kept, [(json!(MARK), json!("NoSchedule")), (json!("x"), json!("NoExecute"))]);
@@ -327,7 +333,7 @@ async fn once_the_old_one_ends_there_is_no_way_back(admin: &Admin) {
     // Somebody deletes it, though a pod uses it: what is asked for is a new one.
     scene.ask("DELETE", &scene.old(), &Value::Null).await;
     scene.says("echo asked >\"$HERE/asked-k\"");
-    let error = scene.refuses(&["--timeout", "1"]).await;
+    let error = scene.refuses(&["--timeout", &soon()]).await;
     assert!(error.contains("tools-k/tools-a") && error.contains(MARK), "{error}");
     assert!(!admin.home.join("asked-k").exists(), "it is not drained again");
     assert_eq!(scene.taint().await, Some(uid));
@@ -345,8 +351,9 @@ async fn once_the_old_one_ends_there_is_no_way_back(admin: &Admin) {
     let taint = json!([{"key": MARK, "value": uid, "effect": "NoExecute"}]);
     scene.set_taints(taint, Some(&format!("{uid}/tools-k/tools/{owner}"))).await;
     scene.ask("DELETE", "/apis/apps/v1/namespaces/tools-k/daemonsets/tools", &Value::Null).await;
-    let error = scene.refuses(&["--timeout", "33"]).await;
-    assert!(error.contains("tools-k/tools") && error.contains(MARK) && !error.contains("33"), "{error}");
+    let long = slow_seconds(33).to_string();
+    let error = scene.refuses(&["--timeout", &long]).await;
+    assert!(error.contains("tools-k/tools") && error.contains(MARK) && !error.contains(&long), "{error}");
     assert_eq!(scene.taint().await, Some(uid));
 }
 
@@ -360,7 +367,7 @@ async fn what_a_pod_says_does_not_reach_the_terminal(admin: &Admin) {
         "head -c 2000000 /dev/zero",
     ] {
         scene.says(script);
-        let (status, out, error) = admin.types(&scene.words(&["--timeout", "1"])).await;
+        let (status, out, error) = admin.types(&scene.words(&["--timeout", &soon()])).await;
         assert!(status == 1 && error.contains("tools-l/tools-a"), "{error}");
         assert!((out + &error).chars().all(|c| c == '\n' || !c.is_control()), "{error:?}");
         assert_eq!((scene.taint().await, scene.is_ending(&scene.old()).await), (None, false));

@@ -10,6 +10,7 @@ mod through;
 use super::agent::{Agent, Nodes};
 use super::namespace::mounts_at;
 use super::node::{self, flexvol, message};
+use super::pace::slow_seconds;
 use super::skip;
 use super::wording::wording;
 use serde_json::{Value, json};
@@ -68,7 +69,12 @@ impl Scene {
         self.agent.start_with(&["--kubelet-root", self.kubelet.to_str().unwrap()]);
     }
 
-    fn set(&self, seconds: u32) {
+    fn set(&self, seconds: u64) {
+        self.set_seconds(slow_seconds(seconds));
+    }
+
+    /// However slow the machine is.
+    fn set_seconds(&self, seconds: u64) {
         let text = json!({
             "driver": "csi",
             "agent": {"socket": self.agent.socket()},

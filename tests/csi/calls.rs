@@ -3,6 +3,7 @@
 use super::agent::{Agent, Nodes};
 use super::namespace::mounts_at;
 use super::node::{eventually, flexvol, message};
+use super::pace::{deadline, slow_seconds};
 use super::skip;
 use super::wording::{wording, wording_of};
 use base64::Engine as _;
@@ -13,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const NAME: &str = "example~tool";
 const SECRET: &str = "c4nary-of-a-tenant";
@@ -23,7 +24,7 @@ impl Agent {
     fn call(&self, driver: &str, words: &[&str]) -> Value {
         let now = clock::since_boot();
         let params = json!({"driver": driver, "call": STANDARD.encode(words.join("\0"))});
-        let until = now + 10_000_000_000;
+        let until = now + u64::try_from(deadline(10).as_nanos()).unwrap();
         self.ask(&json!({"v": 1, "method": "call", "asked": now, "until": until, "params": params})).unwrap()
     }
 
@@ -52,13 +53,17 @@ impl Scene {
         let plugins = nodes.path("plugins");
         fs::create_dir_all(plugins.join(NAME)).unwrap();
         std::os::unix::fs::symlink(program, plugins.join(NAME).join("tool")).unwrap();
-        let words = ["--plugin-dir", plugins.to_str().unwrap(), "--longest-call", longest];
-        let agent = nodes.start_with("a", &words);
+        let agent = nodes.start_with("a", &Self::words(&plugins, longest));
         let scene = Self { nodes, agent };
         scene.command("mount", mount);
         scene.command("unmount", "umount \"$1\"");
         scene.set("agent", 20);
         Some(scene)
+    }
+
+    /// Those of an agent that carries out calls.
+    fn words<'a>(plugins: &'a Path, longest: &'a str) -> [&'a str; 4] {
+        ["--plugin-dir", plugins.to_str().unwrap(), "--longest-call", longest]
     }
 
     /// What a verb runs; each of its runs is a line in `ran`.
@@ -70,7 +75,8 @@ impl Scene {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn set(&self, run: &str, seconds: u32) {
+    fn set(&self, run: &str, seconds: u64) {
+        let seconds = slow_seconds(seconds);
         let command = |verb: &str| json!([self.nodes.path(verb), "{target}"]);
         let text = json!({
             "driver": "exec",
@@ -144,12 +150,14 @@ fn without_an_agent_nothing_is_mounted_and_everything_unmounted() {
     let Some(mut scene) = Scene::new(test, MOUNT, "60") else { return };
     assert_eq!(scene.call("mount", "1"), "");
     scene.agent.stop();
-    scene.set("agent", 3);
     let begun = Instant::now();
     assert_eq!((scene.call("unmount", "1"), scene.is_mounted("1")), (String::new(), false));
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let took = begun.elapsed();
+    // For a mount it is waited for.
+    let begun = Instant::now();
     let refused = scene.call("mount", "2");
     assert!(refused.contains(wording("agent-not-there")) && !scene.is_mounted("2"), "{refused}");
+    assert!(took < begun.elapsed(), "{took:?}");
     // Nor by one that carries out none.
     scene.agent.start();
     let refused = scene.call("mount", "2");
@@ -185,20 +193,20 @@ fn t35_who_asks_again_joins_an_attach_that_takes_long() {
 #[test]
 fn t36_an_attach_that_hangs_for_ever_is_bounded_and_holds_up_no_other() {
     let test = "calls::t36_an_attach_that_hangs_for_ever_is_bounded_and_holds_up_no_other";
-    let hangs = "case $1 in */1/*) trap '' TERM; sleep 600 ;; esac; mount -t tmpfs tool \"$1\"";
-    let Some(scene) = Scene::new(test, hangs, "4") else { return };
+    let hangs = "case $1 in */1/*) trap '' TERM; sleep 6000 ;; esac; mount -t tmpfs tool \"$1\"";
+    let Some(mut scene) = Scene::new(test, hangs, &slow_seconds(4).to_string()) else { return };
     scene.set("agent", 2);
     assert!(goes_on(&scene.call("mount", "1")));
     assert_eq!(scene.call("mount", "2"), "");
     eventually("it is given up", || scene.agent.calls() == (0, 0));
     let refused = scene.call("mount", "1");
     assert!(refused.contains("deadline") && scene.ran("mount") == 2, "{refused}");
-    // An unmount ends what mounts.
+    // An unmount ends what mounts, which would not end by itself.
+    scene.agent.stop();
+    scene.agent.start_with(&Scene::words(&scene.nodes.path("plugins"), "6000"));
     assert!(goes_on(&scene.call("mount", "1")));
     scene.set("agent", 20);
-    let begun = Instant::now();
     assert_eq!(scene.call("unmount", "1"), "");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert_eq!((scene.agent.calls(), scene.is_mounted("1")), ((0, 0), false));
     assert_eq!(scene.call("unmount", "2"), "");
 }
@@ -226,11 +234,11 @@ fn t38_what_cannot_be_ended_is_abandoned_and_the_unmount_is_done_all_the_same() 
     let test = "calls::t38_what_cannot_be_ended_is_abandoned_and_the_unmount_is_done_all_the_same";
     let Some(scene) = Scene::new(test, MOUNT, "60") else { return };
     assert_eq!(scene.call("mount", "1"), "");
-    scene.command("unmount", "trap '' TERM; setsid sh -c \"trap '' TERM; sleep 601.5\" & sleep 600");
+    scene.command("unmount", "trap '' TERM; setsid sh -c \"trap '' TERM; sleep 6001.5\" & sleep 6000");
     scene.set("agent", 4);
     let begun = Instant::now();
     let said = scene.call("unmount", "1");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < deadline(100), "{:?}", begun.elapsed());
     assert!(said.is_empty() && !scene.is_mounted("1"), "{said}");
     eventually("nothing goes on", || scene.agent.calls() == (0, 0));
 }

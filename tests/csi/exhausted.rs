@@ -1,7 +1,9 @@
 //! A node that runs out of something, and those who would like it to.
 
 use super::node::{Driver, Node, STRICT, eventually, refused};
-use super::observed::{free_port, get};
+use super::observed::get;
+use super::pace::deadline;
+use super::ports::reserved_port;
 use flexvol_cluster::csi::journal::Journal;
 use flexvol_model::csi_journal::{Phase, Target};
 use flexvol_protocol::{DriverName, TargetPath};
@@ -48,10 +50,14 @@ fn on_a_full_disk_nothing_is_published_and_everything_unpublished() {
     node.is_clean();
 }
 
-/// How long the thread that serves had a processor, or wanted one.
+/// How long the thread that serves had a processor.
 fn computed(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-    Duration::from_nanos(text.split_whitespace().take(2).map(|number| number.parse::<u64>().unwrap()).sum())
+    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
 #[test]
@@ -62,13 +68,14 @@ fn without_descriptors_it_waits_and_works_again_with_them() {
     let limited = Command::new("prlimit").args(["--pid", &pid.to_string(), "--nofile=40:40"]).status();
     assert!(limited.unwrap().success());
     let crowd: Vec<_> = (0..60).map(|_| UnixStream::connect(node.socket()).unwrap()).collect();
-    std::thread::sleep(Duration::from_millis(500));
+    eventually("its descriptors are taken", || descriptors(pid) > 30);
     let before = computed(pid);
     std::thread::sleep(Duration::from_secs(2));
     let computed = computed(pid).saturating_sub(before);
-    assert!(computed < Duration::from_secs(1), "it computed {computed:?} of 2 s");
+    // Who asks the kernel again at once computes all the time, or as much of it as others leave.
+    assert!(computed < Duration::from_millis(200), "it computed {computed:?} of 2 s");
     drop(crowd);
-    eventually("it answers again", || node.try_publish("1", Duration::from_secs(10)).is_ok());
+    eventually("it answers again", || node.try_publish("1", deadline(20)).is_ok());
     node.unpublish("1").unwrap();
     node.is_clean();
 }
@@ -77,11 +84,11 @@ fn without_descriptors_it_waits_and_works_again_with_them() {
 #[test]
 fn a_crowd_at_the_metrics_takes_no_descriptors() {
     let Some(mut node) = strict("a_crowd_at_the_metrics") else { return };
-    let address = free_port();
+    let address = reserved_port();
     node.start(&["--metrics", &address.to_string()]);
     let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
     std::thread::sleep(Duration::from_millis(500));
-    let open = std::fs::read_dir(format!("/proc/{}/fd", node.server().id())).unwrap().count();
+    let open = descriptors(node.server().id());
     assert!(open < 60, "{open} descriptors");
     node.publish("1", |_| ()).unwrap();
     drop(crowd);
@@ -92,7 +99,7 @@ fn a_crowd_at_the_metrics_takes_no_descriptors() {
 #[test]
 fn no_tenant_makes_a_metric() {
     let Some(mut node) = strict("no_tenant_makes_a_metric") else { return };
-    let address = free_port();
+    let address = reserved_port();
     node.start(&["--metrics", &address.to_string()]);
     let play = |name: &str| {
         node.publish("1", |it| {
@@ -169,7 +176,8 @@ fn ten_thousand_volumes_are_known_at_once() {
     let start = Instant::now();
     node.start(&[]);
     println!("10000 volumes: served after {:?}", start.elapsed());
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    // Each by each would take hours.
+    assert!(start.elapsed() < deadline(40), "{:?}", start.elapsed());
     assert!(node.said().contains("set aside") && volumes.join("0.broken").exists());
     node.publish("1", |_| ()).unwrap();
     node.stats("1").unwrap();
@@ -195,7 +203,8 @@ fn told_to_end_while_it_publishes_it_ends_and_converges_later() {
     let start = Instant::now();
     kill(Pid::from_raw(node.server().id().cast_signed()), Signal::SIGTERM).unwrap();
     assert!(node.wait().success(), "{}", node.said());
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    // Its driver would be waited for as long as a call may take: 110 s.
+    assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
     std::fs::remove_file(hang).unwrap();
     node.start(&[]);
     // Its driver goes on, and nothing else begins.

@@ -4,6 +4,7 @@
 use super::agent::{Agent, Nodes};
 use super::namespace::mounts_at;
 use super::node::{eventually, flexvol, write_executable};
+use super::pace::{deadline, slow_seconds};
 use super::skip;
 use flexvol_cluster::fence::decide::{Cause, Task};
 use flexvol_cluster::fence::record::Record;
@@ -48,7 +49,8 @@ impl Scene {
 
     fn start(nodes: &Nodes) -> Agent {
         let plugins = nodes.path("plugins");
-        nodes.start_with("a", &["--longest-call", "2", "--drivers", plugins.to_str().unwrap()])
+        let longest = slow_seconds(2).to_string();
+        nodes.start_with("a", &["--longest-call", &longest, "--drivers", plugins.to_str().unwrap()])
     }
 
     fn target(&self, pod: &str) -> PathBuf {
@@ -65,8 +67,8 @@ impl Scene {
         let now = clock::since_boot();
         let params = json!({"handle": handle(pod), "fence": "pod", "target": self.target(pod), "access": "rw",
             "podNamespace": "default", "podName": pod, "podUid": pod});
-        let request =
-            json!({"v": 1, "method": "hold", "asked": now, "until": now + 10_000_000_000, "params": params});
+        let until = now + u64::try_from(deadline(10).as_nanos()).unwrap();
+        let request = json!({"v": 1, "method": "hold", "asked": now, "until": until, "params": params});
         let answer = self.agent.ask(&request).unwrap();
         if answer["ok"].is_object() {
             Ok(())
@@ -116,7 +118,7 @@ impl Scene {
             for (last, said) in last.iter_mut().zip(said) {
                 *last = said.map_or(last.take(), |said| said["status"].clone());
             }
-            assert!(start.elapsed() < Duration::from_mins(1), "{last:?}");
+            assert!(start.elapsed() < deadline(150), "{last:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -140,7 +142,7 @@ fn handle(pod: &str) -> String {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(10)
+    Instant::now() + deadline(30)
 }
 
 /// As kubelet's directory is on a node.

@@ -1,10 +1,10 @@
 //! Kills before the system calls of a publish, of `flexvold` and of its driver, by strace.
 
 use super::node::{Driver, Node, eventually};
+use super::pace::deadline;
 use super::skip;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// What changes anything, and what starts, hears and ends a process; of the mount as well.
 pub(crate) const CALLS: [&str; 24] = [
@@ -62,7 +62,7 @@ pub(crate) fn follow(pid: u32, call: &str, nth: usize) -> Option<Child> {
 
 /// Whether the publish was struck.
 fn survives(node: &mut Node, mut strace: Child, at: &str) -> bool {
-    let published = node.try_publish("1", Duration::from_secs(10));
+    let published = node.try_publish("1", deadline(10));
     let _ = strace.kill();
     let _ = strace.wait();
     node.restart();

@@ -26,6 +26,10 @@ mod mounter;
 mod namespace;
 mod node;
 mod observed;
+#[path = "../support/pace.rs"]
+mod pace;
+#[path = "../support/ports.rs"]
+mod ports;
 mod printed;
 #[path = "../../fuzz/src/cluster.rs"]
 #[allow(unreachable_pub, reason = "the readers are a library for fuzzers")]

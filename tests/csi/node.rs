@@ -1,5 +1,6 @@
 //! A node for one test: a mount namespace, a plugin directory, `flexvold` at work on it.
 
+use super::pace::deadline;
 use super::{namespace, skip};
 use flexvol_cluster::csi::sockets::connect;
 use flexvol_cluster::wire::csi;
@@ -21,7 +22,9 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 /// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) fn patience() -> Duration {
+    deadline(60)
+}
 
 /// What every script begins with.
 const PRELUDE: &str = r#"#!/bin/sh
@@ -161,7 +164,7 @@ impl Node {
         let start = Instant::now();
         // The socket of one that was killed may be open a moment longer, in a child of it.
         while !self.is_served() {
-            assert!(start.elapsed() < PATIENCE, "not served: {}", self.said());
+            assert!(start.elapsed() < patience(), "not served: {}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -197,7 +200,7 @@ impl Node {
     }
 
     pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE * 4, work).await.expect("no answer") })
+        self.runtime.block_on(async { tokio::time::timeout(patience() * 4, work).await.expect("no answer") })
     }
 
     pub(crate) async fn channel(&self) -> Channel {
@@ -396,7 +399,7 @@ pub(crate) fn write_file(path: &Path, text: &str, mode: u32) {
 pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        assert!(start.elapsed() < patience(), "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,15 +1,12 @@
 //! What admins see: health, probe, metrics, logs, several drivers in one process.
 
 use super::node::{Driver, Node, STRICT};
+use super::ports::reserved_port;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-
-pub(crate) fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -24,7 +21,7 @@ fn prometheus_health_and_probe_agree() {
     let Some(mut node) = Node::new("prometheus", "example.com/strict", &Driver::Script(STRICT)) else {
         return;
     };
-    let address = free_port();
+    let address = reserved_port();
     node.start(&["--metrics", &address.to_string()]);
     node.publish("1", |_| ()).unwrap();
     let page = get(address, "/metrics");

@@ -2,6 +2,7 @@
 
 use crate::readers::plan;
 use crate::report::rounds;
+use crate::support::pace::deadline;
 use crate::support::{Plugin, namespace};
 use flexvol::drivers;
 use flexvol::profiles;
@@ -9,7 +10,6 @@ use flexvol::protocol::{StatusKind, Verb};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// Its parent does not exist: nothing can be mounted there.
 const NOWHERE: &str = "/nonexistent/pods/1/volumes/example~x/v";
@@ -123,7 +123,7 @@ proptest! {
         if verb == "mount" {
             prop_assert_eq!(reply.outcome(), StatusKind::Failure, "{}", reply.message);
         }
-        prop_assert!(run.took < Duration::from_secs(10), "{:?}", run.took);
+        prop_assert!(run.took < deadline(20), "{:?}", run.took);
     }
 }
 
@@ -167,7 +167,7 @@ fn json_without_end_gets_one_answer() {
         ] {
             let run = plugin.call(["mount", NOWHERE, &text]).run();
             run.failure();
-            assert!(run.took < Duration::from_secs(10), "{driver} {:?}: {:?}", &text[..20], run.took);
+            assert!(run.took < deadline(20), "{driver} {:?}: {:?}", &text[..20], run.took);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! `flexvol call`: what is said about a driver's answer, and with which exit status.
 
+use crate::support::pace::{deadline, slow_seconds};
 use crate::support::stand_in::{Said, Site};
 use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, eventually, mark, processes_with};
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Answers of all kinds, by verb.
 const ODD: &str = r#"init) ok ',"capabilities":{"attach":false}';;
@@ -120,7 +121,8 @@ fn who_holds_the_output_is_told_from_who_hangs_and_both_are_ended() {
         (&["unmountdevice", "/g"], false, "signal: 15"),
     ] {
         let start = Instant::now();
-        let told = call(&site, &[words, &["--timeout", "1", "--json"]].concat());
+        let timeout = slow_seconds(2).to_string();
+        let told = call(&site, &[words, &["--timeout", &timeout, "--json"]].concat());
         assert_eq!(told.status, 1, "{told:?}");
         let said = told.json();
         assert_eq!((said["held"].as_bool(), said["end"].as_str()), (Some(held), Some(end)), "{said}");
@@ -130,7 +132,7 @@ fn who_holds_the_output_is_told_from_who_hangs_and_both_are_ended() {
             said["findings"][0]["problem"].as_str().unwrap().contains(wording("holds-its-output")),
             "{said}"
         );
-        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+        assert!(start.elapsed() < deadline(30), "{:?}", start.elapsed());
     }
     eventually("the group is gone", || processes_with(&mark).is_empty());
 }
@@ -237,7 +239,7 @@ fn what_kubelet_asked_for_is_recorded_without_secrets_and_made_again() {
         ])
     };
     let start = Instant::now();
-    while text().is_empty() && start.elapsed().as_secs() < 10 {
+    while text().is_empty() && start.elapsed() < deadline(60) {
         if recorded.try_wait().unwrap().is_some() {
             return println!(
                 "SKIP call::what_kubelet_asked_for_is_recorded_without_secrets_and_made_again: needs CAP_SYS_ADMIN"

@@ -1,5 +1,6 @@
 //! The command line from outside: the built binary, its output and its exit status.
 
+use crate::support::pace::slow_seconds;
 use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, copy, write_executable};
 use serde_json::Value;
@@ -379,10 +380,12 @@ fn a_terminal_sees_who_works_while_it_takes_long() {
     }
     let directory = tempfile::tempdir().unwrap();
     let path = |below: &str| directory.path().join(below).display().to_string();
-    let exec = r#"{"driver":"exec","exec":{"commands":{"mount":["/bin/sleep","3"]}}}"#;
+    // Who works is shown after a second.
+    let sleep = ["/bin/sleep".to_owned(), slow_seconds(4).to_string()];
+    let exec = serde_json::json!({"driver": "exec", "exec": {"commands": {"mount": sleep}}}).to_string();
     let pod = "kind: Pod\nmetadata: {name: web, uid: u-1}\nspec: {volumes: [{name: data, flexVolume: {driver: example/slow}}]}\n";
     fs::create_dir_all(path("plugins/example~slow")).unwrap();
-    for (below, text) in [("plugins/example~slow/.flexvol.json", exec), ("pod.yaml", pod)] {
+    for (below, text) in [("plugins/example~slow/.flexvol.json", exec.as_str()), ("pod.yaml", pod)] {
         fs::write(path(below), text).unwrap();
     }
     let binary = BINARY;
@@ -396,7 +399,7 @@ fn a_terminal_sees_who_works_while_it_takes_long() {
     let run = |at: &str| format!("{binary} run exec mount {} --settings {settings} 2>&1", path(at));
     let (file, plugins) = (path("pod.yaml"), path("plugins"));
     let up = |at: &str| format!("{binary} pod up -f {file} --driver-dir {plugins} --root {} 2>&1", path(at));
-    // Each takes three seconds.
+    // At the same time: each takes as long.
     std::thread::scope(|scope| {
         for line in [run("a"), up("b")] {
             scope.spawn(move || {

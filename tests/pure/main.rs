@@ -14,6 +14,8 @@ mod hostile;
 #[path = "../support/inputs.rs"]
 mod inputs;
 mod objects;
+#[path = "../support/pace.rs"]
+mod pace;
 mod pictures;
 mod plan_cases;
 mod plans;

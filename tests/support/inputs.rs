@@ -1,9 +1,10 @@
 //! The inputs in `fuzz/corpus`, for the tests of each crate that has readers of its own.
 
+use crate::pace::deadline;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What reads foreign bytes.
 type Reader = fn(&[u8]);
@@ -23,12 +24,12 @@ pub(crate) fn of(name: &str) -> impl Iterator<Item = PathBuf> + use<> {
     entries(&home().join("corpus").join(name))
 }
 
-/// Reads one of them, which takes no time worth mentioning.
+/// Reads one of them, which takes milliseconds: one that takes long takes longer for each byte.
 pub(crate) fn read(reader: Reader, path: &Path) {
     let (bytes, start) = (fs::read(path).unwrap(), Instant::now());
     println!("{}", path.display());
     reader(&bytes);
-    assert!(start.elapsed() < Duration::from_secs(5), "{}: {:?}", path.display(), start.elapsed());
+    assert!(start.elapsed() < deadline(10), "{}: {:?}", path.display(), start.elapsed());
 }
 
 /// A reader without a target is never fuzzed, and one without an input begins with nothing. `ours`

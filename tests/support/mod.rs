@@ -18,12 +18,15 @@ use tempfile::TempDir;
 
 pub(crate) mod fuse;
 pub(crate) mod namespace;
+pub(crate) mod pace;
 pub(crate) mod scripts;
 pub(crate) mod stand_in;
 pub(crate) mod wording;
 
 /// No call of these tests may take longer.
-pub(crate) const CALL_WAIT: Duration = Duration::from_secs(30);
+pub(crate) fn call_wait() -> Duration {
+    pace::deadline(60)
+}
 
 /// The binary under test, dynamic and with debug assertions.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flexvol");
@@ -142,7 +145,7 @@ impl Running {
         let took = self.started.elapsed();
         let status = self.child.wait().unwrap();
         let late = self.started.elapsed().saturating_sub(took);
-        assert!(late < Duration::from_secs(1), "the pipe ended {late:?} before the process");
+        assert!(late < pace::deadline(5), "the pipe ended {late:?} before the process");
         Run { status, output, took }
     }
 
@@ -150,12 +153,12 @@ impl Running {
         let mut output = Vec::new();
         let mut file = fs::File::from(self.reader.try_clone().unwrap());
         loop {
-            let left = CALL_WAIT.saturating_sub(self.started.elapsed());
+            let left = call_wait().saturating_sub(self.started.elapsed());
             let timeout = Timespec::try_from(left).unwrap();
             let ready = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&timeout)).unwrap();
             if ready == 0 {
                 let _ = self.child.kill();
-                panic!("no end after {CALL_WAIT:?}, only {:?}", String::from_utf8_lossy(&output));
+                panic!("no end after {:?}, only {:?}", call_wait(), String::from_utf8_lossy(&output));
             }
             let mut buffer = [0; 4096];
             match file.read(&mut buffer).unwrap() {
@@ -223,7 +226,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
+        assert!(start.elapsed() < pace::deadline(30), "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,6 +1,7 @@
 //! Drivers made of small scripts of the `exec` driver, each in a mount namespace of its own.
 
 use super::namespace::{enter, mounts_at};
+use super::pace::{deadline, slow_seconds};
 use super::{Plugin, Running, eventually, mark, processes_with};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -8,8 +9,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The deadline of every verb here, in seconds.
-pub(crate) const DEADLINE: u64 = 2;
+/// The deadline of every verb of a driver whose commands end, in seconds.
+fn long() -> u64 {
+    slow_seconds(30)
+}
+
+/// The same where a command hangs, so that the deadline ends it.
+pub(crate) fn short() -> u64 {
+    slow_seconds(2)
+}
 
 /// The command's mount.
 pub(crate) const MOUNT: &str = "mount -t tmpfs -o size=1M share \"$1\"";
@@ -31,6 +39,15 @@ impl Node {
 
     /// `further` are members of the side file's `exec`.
     pub(crate) fn with(name: &str, mount: &str, unmount: Option<&str>, further: &str) -> Option<Self> {
+        Self::within(long(), name, mount, unmount, further)
+    }
+
+    /// With a script that may hang: the deadline of every verb is [`short`].
+    pub(crate) fn hanging(name: &str, mount: &str, unmount: Option<&str>, further: &str) -> Option<Self> {
+        Self::within(short(), name, mount, unmount, further)
+    }
+
+    fn within(seconds: u64, name: &str, mount: &str, unmount: Option<&str>, further: &str) -> Option<Self> {
         if !enter(name) {
             return None;
         }
@@ -46,7 +63,7 @@ impl Node {
         };
         let unmount = unmount.map_or(String::new(), |text| format!(r#","unmount":{}"#, argv(text)));
         let side_file = format!(
-            r#"{{"driver":"exec","deadlines":{{"mount":{DEADLINE},"unmount":{DEADLINE},"other":{DEADLINE}}},
+            r#"{{"driver":"exec","deadlines":{{"mount":{seconds},"unmount":{seconds},"other":{seconds}}},
             "exec":{{"commands":{{"mount":{}{unmount}}}{further}}}}}"#,
             argv(mount)
         );
@@ -89,7 +106,7 @@ impl Node {
     pub(crate) fn has_no_process(&self) {
         // A killed process is there until somebody reaps it.
         let start = Instant::now();
-        while !processes_with(&self.mark).is_empty() && start.elapsed() < Duration::from_millis(500) {
+        while !processes_with(&self.mark).is_empty() && start.elapsed() < deadline(10) {
             std::thread::sleep(Duration::from_millis(10));
         }
         let left = processes_with(&self.mark);

@@ -267,7 +267,7 @@ mod tests {
     fn nothing_is_begun_for_no_one() {
         let programs = Programs { plugin_dir: "/p".into(), longest: Duration::from_secs(1) };
         let calls = Arc::new(Calls::new(Some(programs)));
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + crate::pace::deadline(20);
         let code = |there| calls.carry_out(order("unmount\0/k/v"), until, || there).unwrap_err().code;
         assert_eq!((code(false), code(true)), (Code::Late, Code::Failed));
         calls.close(Duration::ZERO);

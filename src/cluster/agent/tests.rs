@@ -15,6 +15,7 @@ use crate::fence::request::Left;
 use crate::fence::store::file::FileStore;
 use crate::fence::store::memory::{Fault as StoreFault, MemoryStore};
 use crate::fence::store::{Read, RecordStore};
+use crate::pace::deadline;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::clock;
 use flexvol_model::agent::{Fence, Hold, HoldAccess};
@@ -27,7 +28,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const HANDLE: &str = "file:/srv/images/db.img";
-const TIME: Duration = Duration::from_secs(10);
+
+/// Later than a test may last.
+fn soon() -> Instant {
+    Instant::now() + deadline(30)
+}
 
 /// What a test says is mounted, whether kubelet has removed the pod, and what is attached.
 #[derive(Clone, Default)]
@@ -74,7 +79,7 @@ impl Nodes {
     /// Starts the agent of a node, again if it was there before.
     fn start(&self, name: &str, boot: &str) -> Agent {
         let agent = self.open(name, boot, Box::new(Arc::clone(&self.store)));
-        agent.recover(Instant::now() + TIME).unwrap();
+        agent.recover(soon()).unwrap();
         agent
     }
 
@@ -118,7 +123,7 @@ fn write(path: impl AsRef<Path>, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
 }
 
 fn now() -> Asked {
-    Asked::now(TIME)
+    Asked::now(deadline(30))
 }
 
 fn code<T: std::fmt::Debug>(result: Result<T, Fault>) -> Code {
@@ -172,10 +177,10 @@ fn nothing_is_released_that_is_still_mounted() {
     nodes.mounts.0.lock().unwrap().insert(hold_of("1").target);
     assert_eq!(a.release(&hold_of("1"), now()), Ok(Released::Later));
     assert_eq!(nodes.holders(), ["a"]);
-    a.sweep(Instant::now() + TIME).unwrap();
+    a.sweep(soon()).unwrap();
     assert_eq!(nodes.holders(), ["a"]);
     nodes.mounts.0.lock().unwrap().clear();
-    a.sweep(Instant::now() + TIME).unwrap();
+    a.sweep(soon()).unwrap();
     assert_eq!((nodes.holders(), a.journal.all()), (vec![], vec![]));
 }
 
@@ -251,7 +256,7 @@ fn a_restart_in_any_phase_converges() {
 fn an_answer_that_was_not_noted_is_found_in_the_record() {
     let nodes = Nodes::new();
     let broken = Record { epoch: 3, ..Record::free(HANDLE) };
-    nodes.store.write(HANDLE, &Read::default(), Some(&broken), Instant::now() + TIME).unwrap();
+    nodes.store.write(HANDLE, &Read::default(), Some(&broken), soon()).unwrap();
     let a = nodes.start("a", "1");
     assert_eq!(a.hold(&hold_of("1"), now()), Ok(3));
     nodes.mounts.0.lock().unwrap().insert(hold_of("1").target);
@@ -322,7 +327,7 @@ fn what_a_driver_could_not_tell_is_heard_at_the_start() {
     // It was about an older mount.
     assert_eq!((nodes.holders(), note.exists()), (vec!["a".to_owned()], false));
     write(&note, text(clock::since_boot())).unwrap();
-    a.sweep(Instant::now() + TIME).unwrap();
+    a.sweep(soon()).unwrap();
     assert_eq!((nodes.holders(), note.exists()), (vec![], false));
     assert!(note.with_file_name("z").exists() && !note.with_file_name("y.released").exists());
 }
@@ -337,7 +342,7 @@ fn what_no_one_came_to_release_is_released_once_its_directory_is_gone() {
     a.hold(&hold, now()).unwrap();
     let old = Entry { asked: 0, ..a.journal.all().remove(0) };
     a.journal.write(&old).unwrap();
-    let sweep = || a.sweep(Instant::now() + TIME).unwrap();
+    let sweep = || a.sweep(soon()).unwrap();
     sweep();
     assert_eq!(nodes.holders(), ["a"]);
     std::fs::remove_dir(&directory).unwrap();
@@ -360,11 +365,11 @@ fn nothing_new_is_held_while_lost_storage_is_mounted() {
     let a = nodes.start("a", "1");
     a.hold(&hold_of("1"), now()).unwrap();
     nodes.mounts.0.lock().unwrap().insert(hold_of("1").target);
-    let read = nodes.store.read(HANDLE, Instant::now() + TIME).unwrap();
+    let read = nodes.store.read(HANDLE, soon()).unwrap();
     let mut taken = read.record.clone().unwrap();
     taken.epoch += 1;
     taken.holders.clear();
-    nodes.store.write(HANDLE, &read, Some(&taken), Instant::now() + TIME).unwrap();
+    nodes.store.write(HANDLE, &read, Some(&taken), soon()).unwrap();
     let a = nodes.start("a", "1");
     assert_eq!(a.journal.all()[0].phase, Phase::Lost);
     let other = Hold { handle: "file:/srv/images/other.img".to_owned(), ..hold_of("2") };
@@ -389,7 +394,7 @@ fn a_store_that_fails_once_costs_no_hold_and_no_release() {
             assert!(held().is_ok() || held().is_ok(), "{fault:?} {nth}");
             assert_eq!(nodes.holders(), ["a"]);
             a.release(&hold_of("1"), now()).unwrap();
-            a.sweep(Instant::now() + TIME).or_else(|_| a.sweep(Instant::now() + TIME)).unwrap();
+            a.sweep(soon()).or_else(|_| a.sweep(soon())).unwrap();
             assert_eq!((nodes.holders(), a.journal.all()), (vec![], vec![]), "{fault:?} {nth}");
             assert!(a.state().is_settled());
         }
@@ -406,7 +411,7 @@ fn one_damaged_record_holds_up_no_other_storage() {
     let file = locks.join("records").read_dir().unwrap().next().unwrap().unwrap().path();
     write(&file, "{").unwrap();
     let a = nodes.open("a", "1", open());
-    assert_eq!(code(a.recover(Instant::now() + TIME)), Code::Unavailable);
+    assert_eq!(code(a.recover(soon())), Code::Unavailable);
     let other = Hold { handle: "file:/srv/images/other.img".to_owned(), ..hold_of("2") };
     assert!(a.hold(&other, now()).is_ok());
     assert_eq!(code(a.hold(&hold_of("1"), now())), Code::Unavailable);
@@ -420,7 +425,7 @@ fn a_node_that_is_off_is_fenced_until_its_next_boot() {
     let open = || Box::new(FileStore::open(&locks).unwrap());
     let start = |node, boot| {
         let agent = nodes.open(node, boot, open());
-        agent.recover(Instant::now() + TIME).unwrap();
+        agent.recover(soon()).unwrap();
         agent
     };
     let (a, b) = (start("a", "1"), start("b", "1"));
@@ -432,13 +437,13 @@ fn a_node_that_is_off_is_fenced_until_its_next_boot() {
     assert_eq!((store.set_off("c").unwrap(), store.off().unwrap()), (vec![], vec![]));
     assert_eq!(store.set_off("a").unwrap(), ["1"]);
     assert_eq!(b.hold(&hold_of("2"), now()), Ok(1));
-    assert_eq!(store.tasks(a.node(), Instant::now() + TIME).unwrap().len(), 1);
+    assert_eq!(store.tasks(a.node(), soon()).unwrap().len(), 1);
     // It was not off after all: it holds nothing more, and knows what it has lost.
     let other = Hold { handle: "file:/srv/images/other.img".to_owned(), ..hold_of("3") };
     assert_eq!(code(a.hold(&other, now())), Code::NotReady);
     let a = start("a", "1");
     assert_eq!(a.journal.all()[0].phase, Phase::Lost);
-    assert_eq!(store.tasks(a.node(), Instant::now() + TIME).unwrap().len(), 1);
+    assert_eq!(store.tasks(a.node(), soon()).unwrap().len(), 1);
     store.set_on("a").unwrap();
     assert_eq!(code(a.hold(&other, now())), Code::NotReady);
     nodes.mounts.0.lock().unwrap().clear();
@@ -446,7 +451,7 @@ fn a_node_that_is_off_is_fenced_until_its_next_boot() {
     // In another boot nothing is mounted.
     assert_eq!(store.set_off("a").unwrap(), ["1"]);
     let a = start("a", "2");
-    assert_eq!((a.journal.all(), store.tasks(a.node(), Instant::now() + TIME).unwrap()), (vec![], vec![]));
+    assert_eq!((a.journal.all(), store.tasks(a.node(), soon()).unwrap()), (vec![], vec![]));
     assert!(a.hold(&other, now()).is_ok());
     assert_eq!(code(a.hold(&hold_of("1"), now())), Code::Fenced);
 }
@@ -467,7 +472,7 @@ fn after_the_store_was_lost_the_agent_has_another_name() {
         let hold = Hold { handle: format!("file:/{pod}"), ..hold_of(pod) };
         let _ = a.hold(&hold, now());
     }
-    assert!(a.recover(Instant::now() + TIME).is_ok() && instance() != first);
+    assert!(a.recover(soon()).is_ok() && instance() != first);
     let holder = nodes.store.record("file:/1").unwrap().holders.remove(0);
     assert_eq!(holder.agent, instance());
 }

@@ -185,7 +185,7 @@ fn t15_t17_a_node_that_is_gone_is_off_only_where_that_was_said() {
     scene.objects.node_is("a", |node| node.boot = "another machine's".to_owned());
     let gone = Instant::now();
     assert!(scene.review() == Reviewed { removed: Vec::new(), waits: true } || gone.elapsed() >= grace);
-    std::thread::sleep(grace.saturating_sub(gone.elapsed()) + Duration::from_millis(5));
+    std::thread::sleep(grace + Duration::from_millis(5));
     scene.gives_way();
     // Its tasks are nobody's any more.
     assert_eq!(scene.causes(), [Cause::NodeLost]);
@@ -297,7 +297,8 @@ fn a_scan_of_fifty_thousand_volumes_takes_seconds() {
         due.iter().map(|handle| reviewer.review(handle, soon()).unwrap().removed.len()).sum();
     let took = begun.elapsed();
     assert_eq!((due.len(), removed), (NODES * VOLUMES / 10, NODES * VOLUMES / 10));
-    assert!(took <= Duration::from_secs(10), "{took:?}");
+    // A debug build takes a second; each by each would take hours.
+    assert!(took <= crate::pace::deadline(60), "{took:?}");
     // Of each holder its node is asked for, its pod, and both once more before anything is changed.
     let asked = objects.asked.lock().unwrap().len();
     assert!(asked <= 4 * handles.len(), "{asked}");

@@ -242,7 +242,7 @@ mod tests {
     fn sleeper(note: &Note) -> std::process::Child {
         let mut command = command();
         note.prepare(&mut command).unwrap();
-        let child = command.arg("60").spawn().unwrap();
+        let child = command.arg("600").spawn().unwrap();
         note.started(Pid::from_child(&child), Instant::now()).unwrap();
         child
     }

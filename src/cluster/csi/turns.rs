@@ -18,16 +18,23 @@ const TURN: Duration = Duration::from_millis(25);
 
 /// Those of one driver.
 #[derive(Debug)]
-pub struct Turns(Arc<Semaphore>);
+pub struct Turns {
+    free: Arc<Semaphore>,
+    longest: Duration,
+}
 
 impl Default for Turns {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self(Arc::new(Semaphore::new(processors * PER_PROCESSOR)))
+        Self::new(processors * PER_PROCESSOR, TURN)
     }
 }
 
 impl Turns {
+    fn new(at_once: usize, longest: Duration) -> Self {
+        Self { free: Arc::new(Semaphore::new(at_once)), longest }
+    }
+
     /// Waits for a turn, and does the work in a thread of its own. Who stops waiting before has it
     /// not done, and afterwards nothing ends it.
     pub async fn run<T: Send + 'static>(
@@ -35,10 +42,11 @@ impl Turns {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
         // Nothing closes it.
-        let turn = Arc::clone(&self.0).acquire_owned().await.ok();
+        let turn = Arc::clone(&self.free).acquire_owned().await.ok();
         let mut job = tokio::task::spawn_blocking(work);
+        let longest = self.longest;
         let watched = tokio::spawn(async move {
-            let done = tokio::time::timeout(TURN, &mut job).await;
+            let done = tokio::time::timeout(longest, &mut job).await;
             drop(turn);
             match done {
                 Ok(done) => done,
@@ -52,6 +60,8 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::deadline;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
 
@@ -61,17 +71,20 @@ mod tests {
 
     #[test]
     fn no_more_than_a_few_have_a_turn() {
-        let turns = Arc::new(Turns(Arc::new(Semaphore::new(2))));
+        let turns = Arc::new(Turns::new(2, deadline(600)));
+        // They go in pairs: as many as may have a turn together.
+        let pair = Arc::new(Barrier::new(2));
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         block_on(async {
             let mut all = tokio::task::JoinSet::new();
             for _ in 0..20 {
                 let (turns, now, most) = (Arc::clone(&turns), Arc::clone(&now), Arc::clone(&most));
+                let pair = Arc::clone(&pair);
                 all.spawn(async move {
                     turns
                         .run(move || {
                             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                            std::thread::sleep(Duration::from_millis(1));
+                            pair.wait();
                             now.fetch_sub(1, Ordering::SeqCst);
                         })
                         .await
@@ -84,7 +97,7 @@ mod tests {
 
     #[test]
     fn one_that_hangs_ends_its_turn() {
-        let turns = Arc::new(Turns(Arc::new(Semaphore::new(1))));
+        let turns = Arc::new(Turns::new(1, TURN));
         let (end, hung) = channel::<()>();
         block_on(async {
             let first = {
@@ -101,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_waits_and_is_not_waited_for_is_not_done() {
-        let turns = Turns(Arc::new(Semaphore::new(0)));
+        let turns = Turns::new(0, TURN);
         let wait = Duration::from_millis(5);
         let waited = block_on(async { tokio::time::timeout(wait, turns.run(|| panic!("done"))).await });
         assert!(waited.is_err());

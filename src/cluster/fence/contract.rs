@@ -1,6 +1,7 @@
 //! What every store has to do, for the tests of each: in memory and in files here, in a real API
 //! server in tests/controllers.
 
+use crate::pace::deadline;
 use flexvol_cluster::fence::decide::{Cause, Reason, Reply, Task};
 use flexvol_cluster::fence::evidence::{Evidence, Fence, Sight};
 use flexvol_cluster::fence::record::{Holder, Node, Phase, Pod, Record};
@@ -9,7 +10,7 @@ use flexvol_cluster::fence::settle::{Witness, settle};
 use flexvol_cluster::fence::sharing::Sharing;
 use flexvol_cluster::fence::store::{Read, RecordStore, StoreError};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) const HANDLE: &str = "rbd:f/pool/image";
 
@@ -55,7 +56,7 @@ impl Witness for Always {
 
 /// Later than a test may last.
 pub(crate) fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
+    Instant::now() + deadline(60)
 }
 
 pub(crate) fn ask(store: &dyn RecordStore, request: &Request, witness: &Always) -> Result<Reply, StoreError> {

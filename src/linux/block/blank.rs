@@ -286,9 +286,8 @@ mod tests {
 
     #[test]
     fn a_terabyte_of_hole_takes_no_time() {
-        let start = Instant::now();
+        // Read, it would take longer than the deadline.
         assert_eq!(prove(&sparse(1 << 40), 0, None), Ok(()));
-        assert!(start.elapsed() < Duration::from_secs(1));
     }
 
     #[test]
@@ -413,22 +412,25 @@ mod tests {
             file.write_all_at(&[0; 4096], at).unwrap();
         }
         let (mut from, mut calls) = (0, 0);
+        // Each has more time than the one before: on any machine the first end early, and a later
+        // one does not.
+        let mut allowed = Duration::from_millis(1);
         loop {
-            match prove_device(&file, Scope::From(from), Duration::from_millis(100)) {
+            match prove_device(&file, Scope::From(from), allowed) {
                 (Ok(()), noted) => break assert_eq!(noted, Some(LARGE)),
                 (Err(failure), noted) => {
                     assert_eq!(failure.code(), Code::Timeout, "{failure}");
-                    // Where all is read a call reads samples alone, and may be late for them.
-                    assert!(noted.is_none_or(|at| at > from || from == LARGE), "{noted:?} after {from}");
+                    // One whose time is over before it reads gets no further, and none goes back.
+                    assert!(noted.is_none_or(|at| at >= from), "{noted:?} after {from}");
                     if noted.is_some() {
                         assert!(failure.message().contains("MiB are zero"), "{failure}");
                     }
                     from = noted.unwrap_or(from);
                 }
             }
-            calls += 1;
-            assert!(calls < 1000);
+            (allowed, calls) = (allowed + allowed / 8, calls + 1);
         }
+        assert!(calls > 1, "one call was enough");
     }
 
     #[test]

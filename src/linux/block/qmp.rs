@@ -146,6 +146,7 @@ fn message(lines: &mut impl BufRead) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::deadline;
     use crate::wording::wording;
     use std::os::unix::net::UnixListener;
 
@@ -176,7 +177,7 @@ mod tests {
 
     fn outcome(connections: &'static [Answers]) -> Result<(), String> {
         let directory = server(connections);
-        let deadline = Deadline::after(Duration::from_millis(300));
+        let deadline = Deadline::after(deadline(2));
         execute(&directory.path().join("s"), "quit", &json!({}), &deadline)
             .map_err(|error| format!("{error:#}"))
     }
@@ -188,7 +189,7 @@ mod tests {
         let refused = outcome(&[&["{\"return\": {}}\n", "{\"error\": {\"desc\": \"no such node\"}}\n"]]);
         assert!(refused.unwrap_err().ends_with("to quit: no such node"));
         assert!(outcome(&[&["{\"return\": {}}\n"]]).is_err());
-        let (silent, directory) = (Deadline::after(Duration::from_millis(50)), tempfile::tempdir().unwrap());
+        let (silent, directory) = (Deadline::after(deadline(1) / 4), tempfile::tempdir().unwrap());
         let socket = directory.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let error = execute(&socket, "quit", &json!({}), &silent).unwrap_err();
@@ -206,7 +207,7 @@ mod tests {
         const WELL: Answers = &["{\"return\": {}}\n", "{\"return\": {}}\n"];
         const SILENT: Answers = &["{\"return\": {}}\n", ""];
         const GONE: Answers = &["{\"return\": {}}\n"];
-        let within = Deadline::after(Duration::from_secs(20));
+        let within = Deadline::after(deadline(20));
         let told = |connections: &'static [Answers]| {
             let directory = server(connections);
             (directory.path().join("s"), directory)

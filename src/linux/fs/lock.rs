@@ -191,17 +191,18 @@ pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) 
 mod tests {
     use super::*;
     use crate::errno::to_failure;
+    use crate::pace::{deadline, slow_seconds};
     use flexvol_protocol::failure::Code;
 
     #[test]
     fn excludes_until_dropped_and_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        let first = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
+        let first = Lock::acquire(path.clone(), &Deadline::after(deadline(20))).unwrap();
         let second = Lock::acquire(path.clone(), &Deadline::after(Duration::from_millis(30)));
         assert_eq!(to_failure(second.unwrap_err()).code(), Code::Timeout);
         drop(first);
-        drop(Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap());
+        drop(Lock::acquire(path.clone(), &Deadline::after(deadline(20))).unwrap());
         assert!(!path.exists());
     }
 
@@ -217,12 +218,13 @@ mod tests {
                 "waiting",
             )
         };
-        let (first, second) = (hold(Hold::Together, 5000).unwrap(), hold(Hold::Together, 5000).unwrap());
+        let minute = 1000 * slow_seconds(60);
+        let (first, second) = (hold(Hold::Together, minute).unwrap(), hold(Hold::Together, minute).unwrap());
         drop(first);
         assert!(path.exists() && hold(Hold::Alone, 30).is_err());
         drop(second);
         assert!(!path.exists());
-        let alone = hold(Hold::Alone, 5000).unwrap();
+        let alone = hold(Hold::Alone, minute).unwrap();
         assert!(hold(Hold::Together, 30).is_err() && hold(Hold::Alone, 30).is_err());
         SharedLock::sweep(path.clone());
         assert!(path.exists());
@@ -275,7 +277,7 @@ mod tests {
         let (mut left, others) =
             (started_by("1-1", sleep), [started_by("1-10", sleep), started_by("1-1", &service)]);
         std::fs::write(&path, "1-1").unwrap();
-        let lock = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
+        let lock = Lock::acquire(path.clone(), &Deadline::after(deadline(20))).unwrap();
         assert!(lock.is_after_a_killed_one() && !left.wait().unwrap().success());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), orphans::own_name());
         for mut other in others {
@@ -290,7 +292,7 @@ mod tests {
     fn who_must_not_wait_leaves_it_to_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        let beside = || Lock::acquire_beside_strays(path.clone(), &Deadline::after(Duration::from_secs(5)));
+        let beside = || Lock::acquire_beside_strays(path.clone(), &Deadline::after(deadline(20)));
         let mut left =
             std::process::Command::new("/bin/sleep").arg("60").env(orphans::CALL, "2-2").spawn().unwrap();
         std::fs::write(&path, "2-2").unwrap();

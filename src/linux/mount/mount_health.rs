@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn what_answers_is_alive_and_what_is_not_there_is_not() {
         let paths: Vec<_> = ["/proc", "/", "/nowhere/at/all"].map(PathBuf::from).into();
-        let vitals = of(&paths, Duration::from_secs(5)).unwrap();
+        let vitals = of(&paths, crate::pace::deadline(20)).unwrap();
         assert!(matches!(vitals[0], Vitals::Alive(_)) && vitals[2] == Vitals::Dead(2), "{vitals:?}");
         assert!(matches!(vitals[1], Vitals::Alive(usage) if usage.size >= usage.used), "{vitals:?}");
         assert!(words(107).contains("not connected"));

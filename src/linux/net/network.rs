@@ -168,7 +168,7 @@ mod tests {
     use std::net::TcpListener;
 
     fn deadline() -> Deadline {
-        Deadline::after(Duration::from_secs(20))
+        Deadline::after(crate::pace::deadline(20))
     }
 
     /// A nameserver on the loopback that answers so many questions, and is gone.
@@ -238,7 +238,7 @@ mod tests {
     fn who_listens_is_reached_and_who_does_not_is_said() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let patience = Duration::from_secs(5);
+        let patience = crate::pace::deadline(20);
         assert_eq!(connect(address, patience).unwrap(), address.ip());
         assert_eq!(route_to(address).unwrap(), address.ip());
         drop(listener);

@@ -101,6 +101,7 @@ fn filled_pipe(bytes: &[u8]) -> Result<Stdio> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::deadline;
     use flexvol_protocol::secret::Secret;
     use std::time::{Duration, Instant};
 
@@ -118,7 +119,7 @@ mod tests {
             if let Some(status) = daemon.ended().unwrap() {
                 return (status, daemon.words());
             }
-            assert!(start.elapsed() < Duration::from_secs(10));
+            assert!(start.elapsed() < deadline(30));
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -151,13 +152,16 @@ mod tests {
             return println!("SKIP grandchildren_in_sessions_of_their_own_are_ended: needs control groups");
         }
         let scope = scope("kin");
-        let script = "trap '' TERM; setsid sleep 61.5 & (setsid sleep 61.5 &); exec sleep 61.5";
-        let daemon = shell(script).launch(&scope).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
+        let script = "trap '' TERM; setsid sleep 61.5 & (setsid sleep 61.5 &); echo set; exec sleep 61.5";
+        let mut daemon = shell(script).launch(&scope).unwrap();
+        while daemon.words() != "set" {
+            assert!(daemon.ended().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(2));
+        }
         assert!(scope.is_left() && !scope.is_empty());
         let start = Instant::now();
         scope.end(Duration::from_millis(20));
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        assert!(start.elapsed() < deadline(10), "{:?}", start.elapsed());
         assert!(scope.is_empty() && !scope.is_left());
         assert!(!to_its_end(daemon).0.success());
     }

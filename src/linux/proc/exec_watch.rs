@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(executions.wait(Duration::ZERO).unwrap(), [0_i32; 0]);
         std::fs::rename(&old, &new).unwrap();
         let mut child = Command::new(&new).args(["-c", "exit 0"]).spawn().unwrap();
-        let told = executions.wait(Duration::from_secs(10)).unwrap();
+        let told = executions.wait(crate::pace::deadline(30)).unwrap();
         child.wait().unwrap();
         assert_eq!(told, [child.id().cast_signed()]);
     }

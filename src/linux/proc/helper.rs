@@ -292,6 +292,7 @@ pub fn runs(root: &Path, path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::errno::to_failure;
+    use crate::pace::{deadline, slow_seconds};
     use crate::raw;
     use crate::wording::wording_of;
     use flexvol_protocol::secret::Secret;
@@ -306,7 +307,7 @@ mod tests {
     }
 
     fn within(seconds: u64) -> Deadline {
-        Deadline::after(Duration::from_secs(seconds))
+        Deadline::after(deadline(seconds))
     }
 
     fn timed(helper: Invocation, deadline: Deadline) -> (Result<HelperExit>, Duration) {
@@ -333,9 +334,9 @@ mod tests {
         assert_eq!((long.answer.len(), long.output.as_str()), (64 << 10, "end\n"));
         let secret = Secret::new(b"hunter2secret".to_vec());
         assert_eq!(shell("cat").stdin(secret).answering().run(&within(10)).unwrap().answer, "***");
-        let (result, took) = timed(shell("sleep 60 & echo x").answering(), within(30));
+        let (result, took) = timed(shell("sleep 600 & echo x").answering(), within(30));
         assert_eq!(result.unwrap().answer, "x\n");
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert!(took < deadline(15), "{took:?}");
     }
 
     #[test]
@@ -413,7 +414,9 @@ mod tests {
         let (ours, other) = (named.reopen().unwrap(), named.reopen().unwrap());
         let take = |file: &std::fs::File| flock(file, FlockOperation::NonBlockingLockExclusive);
         take(&ours).unwrap();
-        shell("sleep 0.4 >/dev/null 2>&1 &")
+        let directory = tempfile::tempdir().unwrap();
+        let go = directory.path().join("go");
+        shell(&format!("until [ -e {} ]; do sleep 0.05; done >/dev/null 2>&1 &", go.display()))
             .daemon()
             .holding(ours.as_fd())
             .unwrap()
@@ -421,9 +424,10 @@ mod tests {
             .unwrap();
         drop(ours);
         assert!(take(&other).is_err());
+        std::fs::File::create(&go).unwrap();
         let start = Instant::now();
         while take(&other).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(5), "never released");
+            assert!(start.elapsed() < deadline(20), "never released");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -464,44 +468,42 @@ mod tests {
 
     #[test]
     fn stops_at_the_deadline() {
-        let (result, took) =
-            timed(shell("echo hanging; sleep 60"), Deadline::after(Duration::from_millis(200)));
+        let (result, took) = timed(shell("echo hanging; sleep 600"), within(1));
         let failure = to_failure(result.unwrap_err());
         assert_eq!(failure.code(), Code::Timeout);
-        assert_eq!(failure.message(), "deadline of 200 ms passed while running sh, its last words: hanging");
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        let passed = format!("deadline of {} s passed", slow_seconds(1));
+        assert_eq!(failure.message(), format!("{passed} while running sh, its last words: hanging"));
+        assert!(took < deadline(15), "{took:?}");
     }
 
     #[test]
     fn kills_what_ignores_the_request() {
-        let (result, took) = timed(
-            shell("trap '' TERM; while :; do sleep 1; done"),
-            Deadline::after(Duration::from_millis(200)),
-        );
+        let (result, took) = timed(shell("trap '' TERM; while :; do sleep 1; done"), within(1));
         assert_eq!(to_failure(result.unwrap_err()).code(), Code::Timeout);
-        assert!(took > Duration::from_secs(2) && took < Duration::from_secs(4), "{took:?}");
+        assert!(took > deadline(1) + Duration::from_secs(2) && took < deadline(20), "{took:?}");
     }
 
     #[test]
     fn a_descendant_with_the_pipe_does_not_hang_us() {
-        let (result, took) = timed(shell("sleep 60 & echo $!"), within(30));
+        let (result, took) = timed(shell("sleep 600 & echo $!"), within(30));
         let pid = result.unwrap().output.trim().to_owned();
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert!(took < deadline(15), "{took:?}");
         assert!(ends(&pid), "sleep {pid} survived");
-        let (result, took) = timed(shell("sleep 5 & echo $!").daemon(), within(30));
+        let (result, took) = timed(shell("sleep 600 & echo $!").daemon(), within(30));
         let pid = result.unwrap().output.trim().to_owned();
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert!(took < deadline(15), "{took:?}");
         assert!(alive(&pid), "daemon {pid} was killed");
+        assert!(shell(&format!("kill -9 {pid}")).run(&within(10)).unwrap().success());
     }
 
     #[test]
     fn a_daemon_that_comes_too_late_is_not_wanted() {
         let script =
             "(trap '' TERM; sleep 60; sleep 60) & echo $!; trap 'exit 0' TERM; while :; do sleep 0.1; done";
-        let (result, _) = timed(shell(script).daemon(), Deadline::after(Duration::from_millis(300)));
+        let (result, _) = timed(shell(script).daemon(), within(1));
         let message = to_failure(result.unwrap_err()).message();
-        let words =
-            message.strip_prefix("deadline of 300 ms passed while running sh, its last words: ").unwrap();
+        let passed = format!("deadline of {} s passed", slow_seconds(1));
+        let words = message.strip_prefix(&format!("{passed} while running sh, its last words: ")).unwrap();
         let pid = words.split(';').next().unwrap();
         assert!(pid.parse::<u32>().is_ok() && ends(pid), "{message}");
     }
@@ -513,7 +515,7 @@ mod tests {
 
     fn ends(pid: &str) -> bool {
         let start = Instant::now();
-        while alive(pid) && start.elapsed() < Duration::from_secs(2) {
+        while alive(pid) && start.elapsed() < deadline(10) {
             std::thread::sleep(Duration::from_millis(10));
         }
         !alive(pid)

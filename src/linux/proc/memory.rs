@@ -84,11 +84,10 @@ fn holds(text: &[u8], mark: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::proc::process::{Ended, Worker};
-    use std::time::Duration;
 
     /// Nothing but itself: the flags are for whole processes.
     fn elsewhere(work: impl FnOnce() -> String) -> String {
-        match Worker::start(work).unwrap().wait(Duration::from_secs(10)) {
+        match Worker::start(work).unwrap().wait(crate::pace::deadline(30)) {
             Ended::Replied(line) => line,
             other => panic!("{other:?}"),
         }

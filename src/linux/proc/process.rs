@@ -461,10 +461,11 @@ pub(crate) fn kill_and_reap(pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::deadline;
     use crate::wording::wording;
 
     fn run(work: impl FnOnce() -> String) -> Ended {
-        Worker::start(work).unwrap().wait(Duration::from_millis(300))
+        Worker::start(work).unwrap().wait(deadline(20))
     }
 
     #[test]
@@ -492,12 +493,12 @@ mod tests {
             let _ = crate::proc::helper::Invocation::of("sh")
                 .args(["-c", script])
                 .daemon()
-                .run(&crate::proc::deadline::Deadline::after(Duration::from_secs(9)));
+                .run(&crate::proc::deadline::Deadline::after(deadline(20)));
             let before = children().len();
             end_children();
             format!("{before} {}\n", children().len())
         });
-        let ended = worker.unwrap().wait(Duration::from_secs(10));
+        let ended = worker.unwrap().wait(deadline(60));
         assert!(matches!(&ended, Ended::Replied(line) if line == "1 0\n"), "{ended:?}");
         // In any other process, such as this one, they are left alone.
         assert_eq!(nix::sys::prctl::get_child_subreaper(), Ok(false));
@@ -517,17 +518,18 @@ mod tests {
     fn does_not_wait_for_ever() {
         let start = Instant::now();
         let sleep = || {
-            std::thread::sleep(Duration::from_secs(30));
+            std::thread::sleep(Duration::from_mins(10));
             "late\n".into()
         };
-        assert!(matches!(run(sleep), Ended::Stuck(None)));
-        assert!(start.elapsed() < Duration::from_secs(5));
+        let ended = Worker::start(sleep).unwrap().wait(Duration::from_millis(300));
+        assert!(matches!(ended, Ended::Stuck(None)));
+        assert!(start.elapsed() < deadline(20));
     }
 
     #[test]
     fn who_has_replied_is_heard_without_any_time_left() {
         let worker = Worker::start(|| "done\n".into()).unwrap();
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(deadline(1));
         assert!(matches!(worker.wait(Duration::ZERO), Ended::Replied(line) if line == "done\n"));
     }
 

@@ -99,6 +99,7 @@ fn descends(pid: i32, ancestor: u32, not_by: u32) -> bool {
 #[expect(clippy::disallowed_methods, reason = "tests start programs and write files")]
 mod tests {
     use super::*;
+    use crate::pace::slow_seconds;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -110,7 +111,7 @@ mod tests {
             .unwrap();
         let pid = parent.id();
         let named = |wanted: Option<&str>| {
-            (0..500).any(|_| {
+            (0..slow_seconds(3000)).any(|_| {
                 std::thread::sleep(Duration::from_millis(10));
                 youngest_of(pid).map(|at_work| at_work.name).as_deref() == wanted
             })
@@ -129,7 +130,7 @@ mod tests {
             let _ = fs::write(&path, if after.is_some() { "looks" } else { "ended" });
         });
         let read = || fs::read_to_string(file.path()).unwrap();
-        assert!((0..500).any(|_| {
+        assert!((0..slow_seconds(3000)).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             read() == "looks"
         }));

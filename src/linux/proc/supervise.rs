@@ -364,6 +364,7 @@ pub(crate) fn text_from(text: &str, start: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::deadline;
     use crate::proc::helper::Invocation;
 
     #[test]
@@ -396,7 +397,7 @@ mod tests {
     #[test]
     fn a_helper_dies_with_us() {
         if let Some(file) = std::env::var_os(VICTIM) {
-            let script = format!("echo $$ >{}; exec sleep 60", file.display());
+            let script = format!("echo $$ >{}; exec sleep 600", file.display());
             let _ = Invocation::of("sh").args(["-c", &script]).run(&Deadline::after(Duration::MAX));
             return;
         }
@@ -404,12 +405,12 @@ mod tests {
         let file = directory.path().join("pid");
         let this = Invocation::at(&std::env::current_exe().unwrap()).env(VICTIM, &file);
         let this = this.args(["--exact", "proc::supervise::tests::a_helper_dies_with_us"]);
-        assert!(this.run(&Deadline::after(Duration::from_secs(1))).is_err());
+        assert!(this.run(&Deadline::after(deadline(3))).is_err());
         let pid = std::fs::read_to_string(&file).unwrap();
         let path = format!("/proc/{}/stat", pid.trim());
         let start = Instant::now();
         while std::fs::read_to_string(&path).is_ok_and(|stat| !stat.contains(") Z")) {
-            assert!(start.elapsed() < GRACE, "helper {pid} survived");
+            assert!(start.elapsed() < deadline(20), "helper {pid} survived");
             std::thread::sleep(BLIND_TICK);
         }
     }

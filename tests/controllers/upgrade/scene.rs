@@ -1,5 +1,6 @@
 //! A node with a mount pod, and a run of the command about it.
 
+use super::super::api_server::patience;
 use super::super::plugin::Admin;
 use super::super::store::{request, waiting};
 use super::MARK;
@@ -238,7 +239,7 @@ impl Drop for Running {
 pub(super) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
     let begun = Instant::now();
     while !is().await {
-        assert!(begun.elapsed() < Duration::from_mins(1), "{what}");
+        assert!(begun.elapsed() < patience(), "{what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -21,8 +21,8 @@ pub(super) const SOCKET: &str = "/run/crio/crio.sock";
 pub(super) enum Next {
     /// The container has ended since it was looked for.
     Exited,
-    /// The runtime ends, once the program has begun.
-    Cut,
+    /// The runtime ends, once the program has written this file.
+    Cut(PathBuf),
 }
 
 #[derive(Default)]
@@ -71,8 +71,10 @@ impl cri::runtime_service_server::RuntimeService for Fake {
             return Err(Status::unknown("container is in CONTAINER_EXITED state"));
         }
         let mut child = entered(pid, &cmd).map_err(|error| Status::unknown(error.to_string()))?;
-        if let Some(Next::Cut) = next {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+        if let Some(Next::Cut(mark)) = next {
+            while fs::metadata(&mark).map_or(0, |mark| mark.len()) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
             return Err(Status::unavailable("transport is closing"));
         }
         let allowed = Duration::from_secs(timeout.try_into().unwrap_or_default());

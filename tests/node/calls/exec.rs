@@ -2,7 +2,7 @@
 
 use crate::support::scripts::{MOUNT, Node};
 use crate::support::wording::{wording, wording_of};
-use crate::support::{Plugin, eventually};
+use crate::support::{Plugin, eventually, is_alive};
 use flexvol::mount_options::MountFlags;
 use flexvol::protocol::{StatusKind, TargetPath};
 use flexvol::sys::mount::place::Place;
@@ -13,7 +13,6 @@ use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::time::Duration;
 
 #[test]
 fn the_answers_of_the_rarer_verbs() {
@@ -71,9 +70,10 @@ fn a_command_that_is_not_there() {
 #[test]
 fn what_a_killed_detach_left_running_removes_no_more() {
     let directory = tempfile::tempdir().unwrap();
-    let [disk, begun] = ["disk", "begun"].map(|name| directory.path().join(name));
+    let [disk, begun, go] = ["disk", "begun", "go"].map(|name| directory.path().join(name));
     let attach = format!("mkdir -p {0}; echo {0}", disk.display());
-    let detach = format!("(sleep 0.5; rm -rf {}) & echo >{}; wait", disk.display(), begun.display());
+    let until_go = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    let detach = format!("({until_go}; rm -rf {}) & echo $! >{}; wait", disk.display(), begun.display());
     let side = format!(
         r#"{{"driver":"exec","exec":{{"capabilities":{{"attach":true}},
         "commands":{{"mountdevice":["/x"],"attach":["/bin/sh","-c",{attach:?}],"detach":["/bin/sh","-c",{detach:?}]}}}}}}"#
@@ -84,21 +84,27 @@ fn what_a_killed_detach_left_running_removes_no_more() {
     let mut call = plugin.call(["detach", "vol", "n"]);
     call.0.process_group(0);
     let mut running = call.start();
-    eventually("the command", || begun.exists());
+    let pid = || fs::read_to_string(&begun).ok()?.strip_suffix('\n')?.parse().ok();
+    eventually("the command", || pid().is_some());
     kill(Pid::from_raw(-running.pid()), Signal::SIGKILL).unwrap();
     running.child.wait().unwrap();
     attach();
-    std::thread::sleep(Duration::from_millis(700));
+    eventually("the end of what removes it", || !is_alive(pid().unwrap()));
+    fs::write(go, "").unwrap();
     assert!(disk.is_dir());
 }
 
 /// In a session of its own, where the end of the command does not reach it.
 #[test]
 fn what_a_failed_command_left_running_mounts_no_more() {
-    let script = format!("setsid sh -c 'sleep 0.4; {MOUNT}; exec sleep MARK' sh \"$1\" & sleep 0.1; exit 7");
+    let until = |file: &str| format!("until [ -e \"$2/{file}\" ]; do sleep 0.05; done");
+    let left = format!("echo >\"$2/begun\"; {}; {MOUNT}; exec sleep MARK", until("go"));
+    let script = format!("setsid sh -c '{left}' sh \"$1\" \"$2\" & {}; exit 7", until("begun"));
     let Some(node) = Node::new("what_a_failed_command_left", &script, None) else { return };
     node.start("{}").finish().failure();
-    std::thread::sleep(Duration::from_millis(600));
+    // All of the script has ended, and only a process of it could mount now.
+    node.is_clean();
+    fs::write(node.file("go"), "").unwrap();
     node.is_clean();
 }
 

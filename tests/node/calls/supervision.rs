@@ -3,7 +3,8 @@
 //!
 //! The commands are small scripts of the `exec` driver; each test has a mount namespace of its own.
 
-use crate::support::scripts::{DEADLINE, MOUNT, Node};
+use crate::support::pace::deadline;
+use crate::support::scripts::{MOUNT, Node, short};
 use crate::support::wording::{wording, wording_of};
 use crate::support::{Plugin, Running, children, descendants, eventually, is_alive, processes_with, skip};
 use base64::Engine as _;
@@ -15,9 +16,6 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// What ends a command that does not end itself: SIGTERM, and two seconds later SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
 
 fn send(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
@@ -44,12 +42,14 @@ fn a_command_that_hangs_is_ended_with_all_its_children() {
         "(trap '' TERM; sleep MARK; sleep MARK) & trap 'exit 0' TERM; while :; do sleep 0.1; done",
         "mount -t tmpfs share \"$1\"; sleep MARK",
     ] {
-        let Some(node) = Node::new("a_command_that_hangs", script, None) else { return };
+        let Some(node) = Node::hanging("a_command_that_hangs", script, None, "") else { return };
         let run = node.start("{}").finish();
         let failure = run.failure();
-        assert!(failure.starts_with("deadline of 2 s passed while running sh"), "{failure}");
-        let longest = Duration::from_secs(DEADLINE) + 2 * GRACE;
-        assert!(run.took >= Duration::from_secs(DEADLINE) && run.took < longest, "{:?}: {script}", run.took);
+        let expected = format!("deadline of {} s passed while running sh", short());
+        assert!(failure.starts_with(&expected), "{failure}");
+        // Its end is SIGTERM, and two seconds later SIGKILL; each script sleeps 1000 s.
+        let passed = Duration::from_secs(short());
+        assert!(run.took >= passed && run.took < passed + deadline(20), "{:?}: {script}", run.took);
         node.is_clean();
     }
 }
@@ -64,7 +64,8 @@ fn told_to_stop_it_undoes_and_replies() {
         send(running.pid(), signal);
         let failure = running.finish().failure();
         assert!(failure.starts_with(wording_of("told-to-stop", ["running sh"])), "{failure}");
-        assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
+        // Sooner than the deadline of the verb.
+        assert!(told.elapsed() < deadline(15), "{:?}", told.elapsed());
         node.is_clean();
     }
 }
@@ -142,12 +143,14 @@ fn after_the_whole_group_is_killed_an_unmount_cleans_up() {
 /// The kernel ends the command with its worker, and not what the command has started.
 #[test]
 fn what_a_killed_call_left_running_mounts_no_more() {
-    let script = format!("(sleep 0.5; {MOUNT}; exec sleep MARK) & echo >\"$2/begun\"; wait");
+    let until_go = "until [ -e \"$2/go\" ]; do sleep 0.05; done";
+    let script = format!("({until_go}; {MOUNT}; exec sleep MARK) & echo >\"$2/begun\"; wait");
     let Some(node) = Node::new("what_a_killed_call_left_running", &script, None) else { return };
     kill_mount(&node, || drop(node.left("begun")));
     node.unmount().finish().success();
+    // All of the script has ended, and only a process of it could mount now.
     node.is_clean();
-    std::thread::sleep(Duration::from_millis(700));
+    fs::write(node.file("go"), "").unwrap();
     node.is_clean();
 }
 
@@ -187,7 +190,7 @@ fn a_talkative_command_is_quoted_with_its_last_words() {
     for end in ["exit 3", "sleep MARK"] {
         let script =
             format!("head -c 1048576 /dev/zero | tr '\\0' x; echo; echo the disk is on fire >&2; {end}");
-        let Some(node) = Node::new("a_talkative_command", &script, None) else { return };
+        let Some(node) = Node::hanging("a_talkative_command", &script, None, "") else { return };
         let run = node.start("{}").finish();
         let failure = run.failure();
         assert!(failure.contains("the disk is on fire"), "{failure}");
@@ -220,7 +223,7 @@ fn a_printed_secret_is_masked() {
                 }
                 let further = r#","secretsOnStdin":true"#;
                 let script = format!("{print}; {end}");
-                let Some(node) = Node::with("a_printed_secret", &script, None, further) else { return };
+                let Some(node) = Node::hanging("a_printed_secret", &script, None, further) else { return };
                 let failure = node.start(&secret(value.as_bytes())).finish().failure();
                 assert!(failure.contains("***"), "{script}: {failure}");
                 for part in parts(value).chain(parts(&STANDARD.encode(value))) {
@@ -256,6 +259,7 @@ fn no_descendant_shows_a_secret_while_it_runs() {
             }
         }
     }
+    send(running.pid(), Signal::SIGTERM);
     running.finish().failure();
 }
 
@@ -315,7 +319,8 @@ fn a_daemon_lives_on_and_holds_nothing_of_ours() {
     let Some(node) = Node::new("a_daemon", &script, None) else { return };
     let run = node.start("{}").finish();
     run.success();
-    assert!(run.took < Duration::from_secs(1), "{:?}", run.took);
+    // Before the deadline of the verb, and long before the daemon ends.
+    assert!(run.took < deadline(15), "{:?}", run.took);
     let pid = node.left("pid").parse().unwrap();
     assert!(is_alive(pid));
     // The rest of its descriptors is the command's own pipe, which nobody reads any more.
@@ -376,14 +381,14 @@ fn mounts_and_unmounts_at_once_take_turns() {
 #[test]
 fn an_unmount_command_may_do_what_it_likes() {
     for script in ["exit 1", "exit 0", "sleep MARK", "umount \"$1\"; exit 9", "echo Failure; exit 0"] {
-        let Some(node) = Node::new("an_unmount_command", MOUNT, Some(script)) else { return };
+        let script = format!("echo run >>\"$2/log\"; {script}");
+        let Some(node) = Node::hanging("an_unmount_command", MOUNT, Some(&script), "") else { return };
         node.start("{}").finish().success();
         node.unmount().finish().success();
         node.is_clean();
         // Again, and without a mount: nothing to run, nothing to do.
-        let run = node.unmount().finish();
-        run.success();
-        assert!(run.took < Duration::from_secs(1), "{:?}", run.took);
+        node.unmount().finish().success();
+        assert_eq!(fs::read_to_string(node.file("log")).unwrap(), "run\n", "{script}");
     }
 }
 
@@ -391,10 +396,13 @@ fn an_unmount_command_may_do_what_it_likes() {
 /// same.
 #[test]
 fn without_a_reader_the_work_is_finished() {
-    for (script, mounts) in [(format!("sleep 0.3; {MOUNT}"), 1), (format!("sleep 0.3; {MOUNT}; exit 1"), 0)] {
+    let until_go = "until [ -e \"$2/go\" ]; do sleep 0.05; done";
+    for (end, mounts) in [("", 1), ("; exit 1", 0)] {
+        let script = format!("{until_go}; {MOUNT}{end}");
         let Some(node) = Node::new("without_a_reader", &script, None) else { return };
         let mut running = node.start("{}");
         drop(std::mem::replace(&mut running.reader, fs::File::open("/dev/null").unwrap().into()));
+        fs::write(node.file("go"), "").unwrap();
         assert_eq!(running.child.wait().unwrap().code(), Some(0));
         assert_eq!(node.mounts().len(), mounts);
     }

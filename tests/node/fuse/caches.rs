@@ -1,7 +1,8 @@
 //! How much of the node's disk is taken for what pods write, in numbers that docs/settings.md has.
 
-use crate::node::{Node, alone_for, sh};
+use crate::node::{Node, alone_for, deadlines, sh};
 use crate::stores::{of_rclone, of_webdav, serve, with};
+use crate::support::pace::deadline;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,12 +14,8 @@ const MIB: u64 = 1 << 20;
 /// How much pods write at a time, in MiB.
 const WRITTEN: u64 = 48;
 
-/// How long it may take until the cache is as small as it is to be.
-const SOON: Duration = Duration::from_secs(5);
-
 fn limited(driver: &'static str) -> Node {
-    let deadlines = json!({"mount": 20, "unmount": 30, "other": 5});
-    Node::installed(driver, &json!({"deadlines": deadlines, "policy": {"maxCache": "4Mi"}}))
+    Node::installed(driver, &json!({"deadlines": deadlines(30, 45), "policy": {"maxCache": "4Mi"}}))
 }
 
 /// How much is on disk below it, in MiB, rounded up.
@@ -36,7 +33,7 @@ fn until_small(directory: &str, limit: u64) -> u64 {
         if now <= limit {
             return most;
         }
-        assert!(start.elapsed() < SOON, "{directory} has {now} MiB");
+        assert!(start.elapsed() < deadline(30), "{directory} has {now} MiB");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -6,7 +6,7 @@ use crate::node::{alone_for, sh};
 use crate::sshd::base64;
 use crate::subjects::{ALL, Subject};
 use crate::support::{Run, program};
-use crate::trust::{Report, is_full};
+use crate::trust::Report;
 use crate::watch::{PART, Parts, Watch};
 use flexvol::protocol::StatusKind;
 use std::fs;
@@ -137,8 +137,6 @@ pub(crate) fn nobody_finds_in(name: &str, subject: &Subject, canary: &str) {
     (0..calls + 2).for_each(|_| report.tried(None));
     report.end();
     assert!(looks > 20, "only {looks} samples");
-    // A thousand are meant; a machine that has other things to do is slower.
-    assert!(!is_full() || rate > 50.0, "only {rate:.0} samples a second");
     subject.node.is_clean(&[]);
 }
 

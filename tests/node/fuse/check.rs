@@ -42,7 +42,7 @@ fn flexvol() -> Command {
 }
 
 fn alone(name: &str, programs: &[&str], body: impl FnOnce()) {
-    alone_for(name, if full() { 1500 } else { 150 }, programs, body);
+    alone_for(name, if full() { 1500 } else { 300 }, programs, body);
 }
 
 /// Every case that is played holds; one may only be skipped because it does not concern the driver.

@@ -4,6 +4,7 @@ use crate::dropped::Dropping;
 use crate::node::{Node, PASSWORD, Server, alone, mount_table, mounts_at, sh};
 use crate::sshd::{PORT, Sshd, base64};
 use crate::stores::with;
+use crate::support::pace::{deadline, slow_seconds};
 use crate::support::wording::{wording, wording_of};
 use crate::support::{children, eventually, is_alive, processes_with};
 use nix::sys::signal::{Signal, kill};
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::time::Duration;
 
 /// What stands on the command lines of git when it is ours.
 const CLONING: &str = "flexvol/scratch";
@@ -199,16 +199,17 @@ fn a_key_opens_an_ssh_server_that_is_who_it_is() {
 #[test]
 fn a_silent_server_fails_the_mount_in_time() {
     alone("git::a_silent_server_fails_the_mount_in_time", &["git"], || {
-        let node = Node::within("git", 3, 10);
+        const MOUNT: u64 = 3;
+        let node = Node::within("git", MOUNT, 20);
         {
             let _dropping = Dropping::at(9418);
-            refuses(&node, &of_daemon(), "deadline of 3 s");
+            refuses(&node, &of_daemon(), &format!("deadline of {} s", slow_seconds(MOUNT)));
         }
         let _listener = std::net::TcpListener::bind("127.0.0.1:9418").unwrap();
         let target = node.pod("1");
         let run = node.mount(&target, &of_daemon());
         assert!(run.failure().contains("git://127.0.0.1/web.git"), "{}", run.failure());
-        assert!(run.took < Duration::from_secs(6), "{:?}", run.took);
+        assert!(run.took < deadline(MOUNT + 15), "{:?}", run.took);
         node.is_clean(&[CLONING]);
         let target = node.pod("1");
         let call = node.start(&target, &of_daemon());

@@ -2,19 +2,22 @@
 
 use crate::node::{Node, alone, end, lives, mounts_at, sh};
 use crate::stores::with;
+use crate::support::pace::{deadline, slow_seconds};
 use crate::support::{eventually, processes_with};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 pub(crate) const PROGRAMS: [&str; 3] = ["glusterd", "gluster", "glusterfs"];
 
 /// What a mount and an unmount may take, in seconds, beside other tests.
-const MOUNT: u64 = 8;
-const UNMOUNT: u64 = 12;
+const MOUNT: u64 = 15;
+const UNMOUNT: u64 = 15;
+
+/// What undoing and ending take at most, beyond that.
+const GRACE: u64 = 15;
 
 /// One that is none of the loopback's: glusterd takes no brick from there.
 const ADDRESS: &str = "10.99.7.1";
@@ -35,7 +38,10 @@ impl Gluster {
         command.args(["--no-daemon", "--pid-file=/run/glusterd.pid"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let gluster = Self(command.spawn().unwrap());
-        let ask = |words: &str| format!("timeout 20 gluster --mode=script {words} >/run/gluster.out 2>&1");
+        let ask = |words: &str| {
+            let timeout = slow_seconds(20);
+            format!("timeout {timeout} gluster --mode=script {words} >/run/gluster.out 2>&1")
+        };
         eventually("glusterd", || {
             Command::new("sh").args(["-c", &ask("volume list")]).status().unwrap().success()
         });
@@ -105,14 +111,14 @@ fn a_silent_server_holds_up_nothing() {
         let run = node.mount(&two, &of_gluster());
         println!("{:?}: {}", run.took, run.failure());
         assert!(
-            run.failure().contains("127.0.0.1:/web") && run.took < Duration::from_secs(MOUNT + 3),
+            run.failure().contains("127.0.0.1:/web") && run.took < deadline(MOUNT + GRACE),
             "{:?}",
             run.took
         );
         let run = node.unmount(&one);
         run.success();
         println!("{:?}", run.took);
-        assert!(run.took < Duration::from_secs(UNMOUNT + 3), "{:?}", run.took);
+        assert!(run.took < deadline(UNMOUNT + GRACE), "{:?}", run.took);
         node.is_clean(&["--process-name=fuse"]);
     });
 }

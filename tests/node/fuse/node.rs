@@ -1,5 +1,6 @@
 //! A node of its own for each test, its servers, and one driver as kubelet has it installed.
 
+use crate::support::pace::slow_seconds;
 use crate::support::{
     Plugin, Run, Running, descendants, eventually, is_alive, processes_with, skip, with_loopback,
 };
@@ -13,8 +14,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The longest a test may take, in seconds, before all it started is killed.
-const LIMIT: u32 = 60;
+/// The longest a test may take on an idle machine, in seconds, before all it started is killed.
+const LIMIT: u32 = 200;
 
 /// What a driver says of a secret that it shall say to nobody.
 pub(crate) const PASSWORD: &str = "p,a\"s's $w!o\\rd";
@@ -38,6 +39,11 @@ pub(crate) fn alone_for(name: &str, limit: u32, programs: &[&str], body: impl Fn
         sh("ip link set lo up");
         body();
     });
+}
+
+/// `deadlines` of a side file, with so many seconds for a mount and an unmount on an idle machine.
+pub(crate) fn deadlines(mount: u64, unmount: u64) -> Value {
+    json!({"mount": slow_seconds(mount), "unmount": slow_seconds(unmount), "other": slow_seconds(10)})
 }
 
 /// Runs a script and demands success; what it printed.
@@ -88,12 +94,12 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(driver: &'static str) -> Self {
-        Self::within(driver, 8, 20)
+        Self::within(driver, 30, 40)
     }
 
-    /// With so many seconds for a mount and an unmount.
+    /// With so many seconds for a mount and an unmount, more on a slow machine.
     pub(crate) fn within(driver: &'static str, mount: u64, unmount: u64) -> Self {
-        Self::installed(driver, &json!({"deadlines": {"mount": mount, "unmount": unmount, "other": 5}}))
+        Self::installed(driver, &json!({"deadlines": deadlines(mount, unmount)}))
     }
 
     /// With a side file of its own.

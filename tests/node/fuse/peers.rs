@@ -1,6 +1,6 @@
 //! Volumes of other drivers, as their users wrote them, in the directories of those drivers.
 
-use crate::node::{Node, PASSWORD, Server, alone, mounts_at, sh};
+use crate::node::{Node, PASSWORD, Server, alone, deadlines, mounts_at, sh};
 use crate::sshd::base64;
 use crate::stores::{STORE, store};
 use crate::support::{Plugin, eventually, processes_with, with_loopback};
@@ -17,7 +17,7 @@ struct Installed {
 
 impl Installed {
     fn new(name: &'static str, options: &Value) -> Self {
-        let side_file = json!({"deadlines": {"mount": 8, "unmount": 20, "other": 5}, "options": options});
+        let side_file = json!({"deadlines": deadlines(30, 40), "options": options});
         let side_file = with_loopback(&side_file);
         let (_, driver) = name.split_once('/').unwrap();
         let plugin = Plugin::new(name.replace('/', "~"), driver, Some(&side_file.to_string()));

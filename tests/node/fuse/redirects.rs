@@ -1,7 +1,8 @@
 //! Servers that send clients to another one: who goes there, as docs/settings.md says.
 
-use crate::node::{Node, alone, sh};
+use crate::node::{Node, alone, deadlines, sh};
 use crate::sshd::{Sshd, base64};
+use crate::support::pace::deadline;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -10,7 +11,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// How often the other server was asked.
 struct Other(Arc<AtomicUsize>);
@@ -47,7 +47,7 @@ fn serve(address: (&str, u16), answer: impl Fn(&str) -> String + Send + 'static)
 }
 
 fn reply(mut stream: TcpStream, answer: &impl Fn(&str) -> String) {
-    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.set_read_timeout(Some(deadline(5))).unwrap();
     let mut request = Vec::new();
     let mut bytes = [0; 4096];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -72,7 +72,7 @@ fn is_followed(driver: &'static str, side_file: &Value, options: &Value) -> bool
 }
 
 fn only_the_first() -> Value {
-    json!({"deadlines": {"mount": 20, "unmount": 20, "other": 5}, "policy": {"servers": ["127.0.0.1"]}})
+    json!({"deadlines": deadlines(30, 40), "policy": {"servers": ["127.0.0.1"]}})
 }
 
 #[test]

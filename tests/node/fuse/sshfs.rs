@@ -3,12 +3,12 @@
 use crate::node::{Node, PASSWORD, Server, alone, end, lives, mounts_at, sh};
 use crate::sshd::{Sshd, base64};
 use crate::support::eventually;
+use crate::support::pace::{deadline, slow_seconds};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::Duration;
 
 const PROGRAMS: [&str; 3] = ["sshfs", "sshd", "ssh-keygen"];
 
@@ -134,22 +134,25 @@ fn a_dropped_server_holds_up_no_unmount() {
         sh("ip link set lo down");
         let run = node.unmount(&target);
         run.success();
-        assert!(run.took < Duration::from_secs(12), "{:?}", run.took);
+        // Sooner than the deadline of an unmount.
+        assert!(run.took < deadline(30), "{:?}", run.took);
         node.is_clean(&[SSH]);
     });
 }
 
 #[test]
 fn a_silent_server_fails_the_mount_in_time() {
+    const MOUNT: u64 = 8;
     alone("sshfs::a_silent_server_fails_the_mount_in_time", &PROGRAMS, || {
-        let node = Node::new("sshfs");
+        let node = Node::within("sshfs", MOUNT, 40);
         let sshd = Sshd::start(&node);
         sshd.server.stop();
         let target = node.pod("1");
         let run = node.mount(&target, &sshd.options());
         let failure = run.failure();
-        assert!(failure.contains("root@127.0.0.1") && failure.contains("deadline of 8 s"), "{failure}");
-        assert!(run.took < Duration::from_secs(10), "{:?}", run.took);
+        let late = format!("deadline of {} s", slow_seconds(MOUNT));
+        assert!(failure.contains("root@127.0.0.1") && failure.contains(&late), "{failure}");
+        assert!(run.took < deadline(MOUNT + 15), "{:?}", run.took);
         node.is_clean(&[SSH]);
     });
 }

@@ -1,6 +1,6 @@
 //! Drivers whose servers are a program without a configuration: `s3`, `rclone`, `webdav`.
 
-use crate::node::{Node, PASSWORD, Server, alone, end, lives, mounts_at, sh};
+use crate::node::{Node, PASSWORD, Server, alone, deadlines, end, lives, mounts_at, sh};
 use crate::sshd::base64;
 use crate::support::eventually;
 use serde_json::{Value, json};
@@ -126,8 +126,7 @@ fn a_program_has_no_more_memory_than_the_policy_says() {
                 "SKIP a_program_has_no_more_memory_than_the_policy_says: needs control groups of version 1"
             );
         }
-        let little =
-            json!({"deadlines": {"mount": 20, "unmount": 20, "other": 5}, "policy": {"maxMemory": "4Mi"}});
+        let little = json!({"deadlines": deadlines(30, 40), "policy": {"maxMemory": "4Mi"}});
         let node = Node::installed("rclone", &little);
         let _server = serve("webdav", &node.make("srv"), 8080);
         refuses(&node, &of_rclone(), "policy.maxMemory");
@@ -184,7 +183,8 @@ fn rclone_of_sftp_and_a_killed_daemon() {
 #[test]
 fn webdav_with_a_password_of_the_node_s() {
     alone("stores::webdav_with_a_password_of_the_node_s", &["mount.davfs", "rclone"], || {
-        let policy = |allowed: bool| json!({"deadlines": {"mount": 8, "unmount": 20, "other": 5}, "policy": {"allowNodeSecrets": allowed}});
+        let policy =
+            |allowed: bool| json!({"deadlines": deadlines(30, 40), "policy": {"allowNodeSecrets": allowed}});
         let node = Node::installed("webdav", &policy(false));
         let own = node.path("secrets");
         let password = PASSWORD.replace('\\', "\\\\").replace('"', "\\\"").replace(' ', "\\ ");

@@ -2,6 +2,7 @@
 
 use super::node::{Node, answer, script};
 use super::support::eventually;
+use super::support::pace::slow_seconds;
 use crate::support::wording::{wording, wording_of};
 use nix::mount::{MsFlags, mount, umount};
 use std::fs;
@@ -147,7 +148,8 @@ fn when_idle_waits_for_the_last_volume() {
     let Some(node) = Node::new("busy::when_idle_waits_for_the_last_volume") else { return };
     node.install(&["busy3/tmpfs"]);
     let target = volume(&node, "busy3~tmpfs");
-    let mut uninstall = node.flexvol("uninstall", &["busy3/tmpfs", "--when-idle=60"]);
+    let mut uninstall =
+        node.flexvol("uninstall", &["busy3/tmpfs", &format!("--when-idle={}", slow_seconds(60))]);
     let mut waiting = uninstall.stdout(Stdio::piped()).spawn().unwrap();
     // It sleeps in poll(2), for which x86_64 and aarch64 have these numbers.
     let syscall = format!("/proc/{}/syscall", waiting.id());

@@ -1,12 +1,12 @@
 //! Many at once: kubelet calling while installers upgrade, and installers against each other.
 
 use super::node::{Node, answer, command, init, script};
+use super::support::pace::deadline;
 use flexvol::sys::fs::directory::Directory;
 use flexvol::sys::proc::deadline::Deadline;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// How often the driver is called, at least, and how often it is upgraded meanwhile.
 const CALLS: usize = 1000;
@@ -71,7 +71,7 @@ fn installers_take_turns() {
 fn who_waits_too_long_for_another_is_told() {
     let Some(node) = Node::new("crowd::who_waits_too_long_for_another_is_told") else { return };
     let held = Directory::open(&node.plugins()).unwrap().unwrap();
-    held.lock(&Deadline::after(Duration::from_secs(5))).unwrap();
+    held.lock(&Deadline::after(deadline(20))).unwrap();
     for command in ["install", "uninstall"] {
         let refused = answer(&mut node.flexvol(command, &["tmpfs", "--lock-timeout", "0"]));
         assert!(refused.error(10).contains("another installer holds"), "{refused:?}");

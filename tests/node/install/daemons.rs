@@ -2,6 +2,7 @@
 //! after a few.
 
 use super::node::{Node, command, script};
+use super::support::pace::deadline;
 use super::trust::{Report, is_full};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take with a binary that is not optimised.
-const DEBUG_BUILD_WAIT: Duration = Duration::from_mins(1);
+fn debug_build_wait() -> Duration {
+    deadline(60)
+}
 
 /// What an allocator may keep to itself, in KiB.
 const SLACK: u64 = 128;
@@ -53,7 +56,7 @@ impl Drop for Daemon {
 fn eventually(what: &str, so: impl Fn() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < DEBUG_BUILD_WAIT, "never: {what}");
+        assert!(start.elapsed() < debug_build_wait(), "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

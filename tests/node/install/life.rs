@@ -2,6 +2,7 @@
 
 use super::node::{self, Node, command, script};
 use crate::support::copy;
+use crate::support::pace::slow_seconds;
 use crate::support::wording::{wording, wording_of};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -335,7 +336,12 @@ fn one_bad_entry_does_not_hide_the_others_from_a_list() {
     // Nobody can read to the end of it in time.
     fs::File::create(node.plugins().join("a~a/a")).unwrap().set_len(1 << 42).unwrap();
     let mut list = std::process::Command::new("timeout");
-    list.args(["--signal=KILL", "20"]).arg(command()).args(["list", "--json", "--no-init", "--plugin-dir"]);
+    list.args(["--signal=KILL", &slow_seconds(60).to_string()]).arg(command()).args([
+        "list",
+        "--json",
+        "--no-init",
+        "--plugin-dir",
+    ]);
     let answer = node::answer(list.arg(node.plugins()));
     let drivers = answer.json["drivers"].as_array().unwrap();
     assert_eq!((answer.status, drivers.len()), (1, 2), "{answer:?}");

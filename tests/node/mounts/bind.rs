@@ -1,5 +1,6 @@
 //! The bind driver: what may be a source, and what the mount shows.
 
+use crate::support::pace::deadline;
 use crate::support::{isolated, mounts_at, sh};
 use flexvol::mount_options::MountFlags;
 use flexvol::plan::Propagation;
@@ -31,7 +32,7 @@ fn who_may_read_a_root_cannot_hold_up_its_binds() {
             let target = node.volume("bind", "p");
             let options = json!({"source": format!("/run/srv/{name}"), "create": create});
             let answer = node.mount("bind", &target, &options).success();
-            assert!(answer.took < Duration::from_secs(5), "{name}: {:?}", answer.took);
+            assert!(answer.took < deadline(20), "{name}: {:?}", answer.took);
             node.unmount("bind", &target).success();
         }
     });
@@ -69,7 +70,7 @@ fn sources_that_are_refused() {
                 let source = format!("/run/srv/{name}");
                 let answer =
                     node.mount("bind", &target, &json!({"source": source, "create": create})).failure(&[]);
-                assert!(answer.took < Duration::from_secs(5), "{name}");
+                assert!(answer.took < deadline(20), "{name}");
             }
         }
         for source in
@@ -117,7 +118,7 @@ fn a_symlink_swapped_in_by_a_pod() {
             });
             for round in 0..3000 {
                 let has_raced = mounted > 50 && refused > 50;
-                if start.elapsed() > Duration::from_secs(if has_raced { 12 } else { 90 }) {
+                if start.elapsed() > if has_raced { Duration::from_secs(12) } else { deadline(90) } {
                     break;
                 }
                 let target = node.volume("bind", "p");

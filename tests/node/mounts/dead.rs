@@ -2,6 +2,7 @@
 //! its export is gone.
 
 use crate::stale::Stale;
+use crate::support::pace::deadline;
 use crate::support::{isolated, mounts_at, sh, skip};
 use crate::trust::Report;
 use serde_json::{Value, json};
@@ -10,7 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 
 /// No call here has to wait for anybody.
-const SOON: Duration = Duration::from_secs(15);
+fn soon() -> Duration {
+    deadline(30)
+}
 
 /// ESTALE.
 const STALE: i32 = 116;
@@ -52,7 +55,7 @@ fn a_stale_mount_at_the_target() {
             assert!(mounts_at(&target).is_empty());
             drop(server);
             for call in calls.into_iter().chain([node.mount(driver, &target, &options).success()]) {
-                assert!(call.took < SOON, "{driver}: {call:?}");
+                assert!(call.took < soon(), "{driver}: {call:?}");
                 report.tried(None);
             }
             node.unmount(driver, &target).success();
@@ -80,7 +83,7 @@ fn a_stale_source() {
             let server = stale(Path::new(place));
             let mount = node.mount(driver, &target, &options).failure(&["Stale file handle"]);
             let unmount = node.unmount(driver, &target).success();
-            assert!(mount.took < SOON && unmount.took < SOON, "{mount:?} {unmount:?}");
+            assert!(mount.took < soon() && unmount.took < soon(), "{mount:?} {unmount:?}");
             drop(server);
             node.assert_clean();
         }

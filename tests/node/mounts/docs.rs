@@ -13,6 +13,7 @@
 mod blocks;
 mod shown;
 
+use crate::support::pace::slow_seconds;
 use blocks::{Command, commands};
 use std::fmt::Write as _;
 use std::fs;
@@ -22,7 +23,7 @@ use std::process;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Seconds that all commands of a page may take.
-const LIMIT: &str = "300";
+const LIMIT: u64 = 300;
 
 fn root() -> &'static Path {
     Path::new(ROOT)
@@ -69,7 +70,7 @@ fn run(page: &str, commands: &[Command]) -> Vec<(String, i32)> {
         fs::write(directory.path().join(format!("{index}.command")), &command.text).unwrap();
     }
     let output = process::Command::new("timeout")
-        .args(["--kill-after=5", LIMIT])
+        .args(["--kill-after=5", &slow_seconds(LIMIT).to_string()])
         .args([
             "unshare",
             "--mount",

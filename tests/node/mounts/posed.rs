@@ -1,6 +1,7 @@
 //! A process that is not our daemon and calls itself so, as who is root in a container can: nothing
 //! of it is used, asked for long, or waited for.
 
+use crate::support::pace::deadline;
 use crate::support::{Node, has, isolated, sh, skip};
 use serde_json::{Value, json};
 use std::fs;
@@ -8,7 +9,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::time::Duration;
 
 const DRIVER: &str = "qcow2";
 
@@ -59,14 +59,14 @@ fn works_beside(node: &Node, mut poser: Child) {
         node.call(command.arg("mountdevice").arg(staged(node)).args(["", &options().to_string()]))
     };
     let answer = mount().success();
-    assert!(answer.took < Duration::from_secs(30), "{answer:?}");
+    assert!(answer.took < deadline(60), "{answer:?}");
     fs::write(staged(node).join("f"), "of a").unwrap();
     let map = sh(
         "sync -f /run/k/plugins/kubernetes.io/flexvolume/example/qcow2/mounts/vol; qemu-img map -U --output=json /run/img/a.qcow2",
     );
     assert!(map.contains("\"data\": true"), "it was written elsewhere: {map}");
     let answer = node.call(&mut node.command(DRIVER, "unmountdevice", &staged(node), None)).success();
-    assert!(answer.took < Duration::from_secs(30), "{answer:?}");
+    assert!(answer.took < deadline(60), "{answer:?}");
     mount().success();
     assert_eq!(fs::read(staged(node).join("f")).unwrap(), b"of a");
     node.call(&mut node.command(DRIVER, "unmountdevice", &staged(node), None)).success();

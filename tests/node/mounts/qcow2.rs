@@ -1,6 +1,7 @@
 //! Disk images on a block device: real ones, by qemu-storage-daemon, FUSE and a loop device.
 
 use crate::image::{capacity, file, is_rofs, ro, with};
+use crate::support::pace::{deadline, slow_seconds};
 use crate::support::wording::{wording, wording_of};
 use crate::support::{Answer, Node, eventually, has, isolated, kernel_has, mounts_at, processes, sh, skip};
 use flexvol::sys::mount::mount_health::{Vitals, with_devices};
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 pub(crate) const DRIVER: &str = "qcow2";
 
@@ -221,7 +221,7 @@ fn a_writer_comes_after_a_reader() {
 #[test]
 fn a_volume_whose_daemon_died_is_dead() {
     with_driver("a_volume_whose_daemon_died_is_dead", |node| {
-        let vitals = || with_devices(&[staged(node)], Duration::from_secs(5)).unwrap();
+        let vitals = || with_devices(&[staged(node)], deadline(20)).unwrap();
         let btrfs = json!({"file": "b.qcow2", "size": "128Mi", "kubernetes.io/fsType": "btrfs"});
         for options in [options(), with(&options(), &btrfs)] {
             if options["kubernetes.io/fsType"] == "btrfs" && !(has("mkfs.btrfs") && kernel_has("btrfs")) {
@@ -310,9 +310,11 @@ mod unfinished {
     /// it.
     fn interrupted(name: &str, body: impl FnOnce(&Node)) {
         with_driver(name, |node| {
-            node.install(DRIVER, json!({"attach": true, "deadlines": {"mount": 4}}));
+            let seconds = slow_seconds(8);
+            node.install(DRIVER, json!({"attach": true, "deadlines": {"mount": seconds}}));
             sh("qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
-            node.call(&mut held_up(node, "pwrite64", 40)).failure(&["deadline of 4 s passed", "mkfs"]);
+            let late = format!("deadline of {seconds} s passed");
+            node.call(&mut held_up(node, "pwrite64", 40)).failure(&[&late, "mkfs"]);
             assert_eq!(fs::read_dir(NOTES).unwrap().count(), 1);
             node.install(DRIVER, json!({"attach": true}));
             body(node);

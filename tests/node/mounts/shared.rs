@@ -1,12 +1,12 @@
 //! Images that several pods, the node's admin or kubelet's expandfs work on.
 
 use super::image::{MEBIBYTE, capacity, expand, file, is_rofs, ro, with, writable};
+use crate::support::pace::{deadline, slow_seconds};
 use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, sh, skip};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 #[test]
 fn two_pods_share_one_device() {
@@ -130,17 +130,18 @@ fn the_undo_of_one_and_the_start_of_another() {
         let (good, bad) = (node.volume("image", "good"), node.volume("image", "bad"));
         let options = json!({"file": "a", "size": "1Mi"});
         let wrong = with(&options, &json!({"fsType": "ext4", "mountOptions": "stripe=99999999999"}));
-        let pauses = [
+        let delay = slow_seconds(1) * 1_000_000;
+        let (is_made, is_locked) = (|| file("a").exists(), || !node.loops().is_empty());
+        let pauses: [(_, &dyn Fn() -> bool); 2] = [
             // Has made the file, but not locked it, when the other comes.
-            "flock:delay_enter=400000:when=2",
+            (format!("flock:delay_enter={delay}:when=2"), &is_made),
             // Fails and removes the file while the other waits for its lock.
-            "fsopen:delay_enter=400000",
+            (format!("fsopen:delay_enter={delay}"), &is_locked),
         ];
-        for pause in pauses {
+        for (pause, comes) in &pauses {
             std::thread::scope(|scope| {
                 scope.spawn(|| slowed(node, &bad, &wrong, pause).failure(&["stripe"]));
-                std::thread::sleep(Duration::from_millis(200));
-                assert!(file("a").exists() || pause.starts_with("fsopen"));
+                assert!(eventually(comes), "{pause}");
                 node.mount("image", &good, &options).success();
             });
             assert!(file("a").exists(), "{pause}: the file of a mounted volume is gone");
@@ -162,7 +163,7 @@ fn a_device_that_is_being_let_go() {
         holder.args([
             "-ec",
             "truncate -s 1M /run/img/a; device=$(losetup -f --show /run/img/a)
-            exec 5<$device; losetup -d $device; touch /run/held; sleep 0.7",
+            exec 5<$device; losetup -d $device; touch /run/held; sleep 0.3",
         ]);
         let mut holder = holder.spawn().unwrap();
         assert!(eventually(|| Path::new("/run/held").exists()));
@@ -279,7 +280,7 @@ fn only_regular_files_below_the_root() {
                 with(&json!({"file": name}), &ro()),
             ] {
                 let answer = node.mount("image", &target, &options).failure(&[]);
-                assert!(answer.took.as_secs() < 5, "{name} {answer:?}");
+                assert!(answer.took < deadline(20), "{name} {answer:?}");
                 node.assert_clean();
             }
         }

@@ -1,6 +1,6 @@
 //! The watch of the design.
 
-use super::plugin_dir::{PluginDir, Watch, remove_all};
+use super::plugin_dir::{PluginDir, Watch, event_wait, remove_all};
 use crate::support::skip;
 use crate::support::wording::{wording, wording_of};
 use flexvol::prober::{Behaviour, Habits, Watcher};
@@ -226,7 +226,7 @@ fn a_file_in_its_place_is_told_and_waited_out() {
     let start = Instant::now();
     let mut told = Vec::new();
     while !told.iter().any(|event: &String| event.starts_with(&why)) {
-        assert!(start.elapsed() < Duration::from_secs(20), "{told:?}");
+        assert!(start.elapsed() < event_wait(), "{told:?}");
         told.extend(watch.settle());
     }
     fs::remove_file(&dir.path).unwrap();
@@ -283,9 +283,9 @@ fn a_symlinked_plugin_directory_is_followed() {
     let link = dir.beside("link");
     symlink(&dir.path, &link).unwrap();
     let mut watcher = Watcher::new(&link, Behaviour::Design).unwrap();
-    assert_eq!(watcher.next(Duration::from_secs(20)).unwrap().len(), 1);
+    assert_eq!(watcher.next(event_wait()).unwrap().len(), 1);
     dir.install("v~b", "good");
-    assert_eq!(watcher.next(Duration::from_secs(20)).unwrap().len(), 1);
+    assert_eq!(watcher.next(event_wait()).unwrap().len(), 1);
 }
 
 /// Set in the user namespace of the next test, where the limit is another one.
@@ -316,7 +316,7 @@ fn with_too_few_watches() {
     let (period, rescan) = (Duration::from_millis(50), Duration::from_millis(500));
     let habits = Habits { period, rescan, ..Habits::of(Behaviour::Design) };
     let mut watcher = Watcher::with(&dir.path, habits).unwrap();
-    let first = watcher.next(Duration::from_secs(20)).unwrap();
+    let first = watcher.next(event_wait()).unwrap();
     let reason = first[0].reason.clone().unwrap();
     assert!(reason.contains("sysctl -w fs.inotify.max_user_watches"), "{reason}");
     for name in &names {
@@ -324,14 +324,14 @@ fn with_too_few_watches() {
     }
     let start = Instant::now();
     while watcher.loaded().count() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < event_wait());
         watcher.next(Duration::from_millis(100)).unwrap();
     }
     let path = Path::new("/proc/sys/user/max_inotify_watches");
     fs::OpenOptions::new().write(true).open(path).unwrap().write_all(b"1000").unwrap();
     let mut told = Vec::new();
     while !told.iter().any(|text: &String| text.contains("watches everything again")) {
-        assert!(start.elapsed() < Duration::from_secs(20), "{told:?}");
+        assert!(start.elapsed() < event_wait(), "{told:?}");
         told.extend(watcher.next(Duration::from_millis(100)).unwrap().iter().map(super::plugin_dir::text));
     }
 }

@@ -1,5 +1,6 @@
 //! A plugin directory for one test, and drivers that go in and out of it as installers do it.
 
+use crate::support::pace::deadline;
 use crate::support::write_executable;
 use flexvol::prober::{Behaviour, Event, Habits, Watcher};
 use std::fs;
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long anything may take that is waited for.
-const EVENT_WAIT: Duration = Duration::from_secs(20);
+pub(crate) fn event_wait() -> Duration {
+    deadline(30)
+}
 
 /// What a good driver answers.
 pub(crate) const GOOD: &str = r#"echo '{"status":"Success","capabilities":{"attach":false}}'"#;
@@ -113,7 +116,7 @@ impl Watch {
     pub(crate) fn until(&mut self, last: &str) -> Vec<String> {
         let start = Instant::now();
         while !self.told.iter().any(|event| text(event) == last) {
-            assert!(start.elapsed() < EVENT_WAIT, "never {last:?}: {:?}", self.told);
+            assert!(start.elapsed() < event_wait(), "never {last:?}: {:?}", self.told);
             self.told.extend(self.watcher.next(Duration::from_millis(100)).unwrap());
         }
         self.take()
@@ -123,12 +126,13 @@ impl Watch {
     pub(crate) fn settle(&mut self) -> Vec<String> {
         let start = Instant::now();
         loop {
-            let events = self.watcher.next(Duration::from_millis(200)).unwrap();
-            if events.is_empty() {
+            let before = self.watcher.stats();
+            let events = self.watcher.next(deadline(1) / 5).unwrap();
+            if events.is_empty() && self.watcher.stats() == before {
                 return self.take();
             }
             self.told.extend(events);
-            assert!(start.elapsed() < EVENT_WAIT, "without end: {:?}", self.told);
+            assert!(start.elapsed() < event_wait(), "without end: {:?}", self.told);
         }
     }
 
@@ -140,7 +144,7 @@ impl Watch {
             if let Some(event) = events.into_iter().find(|event| text(event) == last) {
                 return event;
             }
-            assert!(start.elapsed() < EVENT_WAIT, "never {last:?}");
+            assert!(start.elapsed() < event_wait(), "never {last:?}");
         }
     }
 

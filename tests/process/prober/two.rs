@@ -3,6 +3,7 @@
 
 use super::plugin_dir::{PluginDir, last};
 use crate::report::{Dice, Report, is_full};
+use crate::support::pace::deadline;
 use flexvol::prober::{Behaviour, Habits, Known, Watcher};
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 const DRIVERS: usize = 40;
 
 /// How long a prober may take to come to its end, on however slow a machine.
-const EXIT_WAIT: Duration = Duration::from_mins(2);
+fn exit_wait() -> Duration {
+    deadline(120)
+}
 
 /// An executable, and how its driver is known.
 const EXECUTABLES: [(&str, &str); 5] = [
@@ -83,7 +86,7 @@ fn look(dir: &PluginDir, done: &AtomicBool, world: &std::sync::Mutex<World>) -> 
         watcher.next(Duration::from_millis(100)).unwrap();
         if !done.load(Ordering::Relaxed) {
             since = Instant::now();
-        } else if world_of(&watcher) == *world.lock().unwrap() || since.elapsed() > EXIT_WAIT {
+        } else if world_of(&watcher) == *world.lock().unwrap() || since.elapsed() > exit_wait() {
             return (world_of(&watcher), watcher.stats().probes);
         }
     }

@@ -1,5 +1,6 @@
 //! A test in namespaces of its own.
 
+use crate::support::pace::slow_seconds;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -16,8 +17,8 @@ pub(crate) fn is_inside(name: &str) -> bool {
 
 /// Runs `body` where it has mounts, processes, /run and scratch of its own, and what `further`
 /// words of unshare(1) say. `name` is the test's full name: the test binary is executed again for
-/// exactly this test. When it ends, however it does, or after `limit` seconds, the kernel ends all
-/// of its processes and mounts.
+/// exactly this test. When it ends, however it does, or after `limit` seconds, more on a slow
+/// machine, the kernel ends all of its processes and mounts.
 pub(crate) fn alone(name: &str, limit: u32, further: &[&str], body: impl FnOnce()) {
     if is_inside(name) {
         let cover = concat!(
@@ -28,6 +29,7 @@ pub(crate) fn alone(name: &str, limit: u32, further: &[&str], body: impl FnOnce(
         return body();
     }
     let limit = if super::is_full() || super::sample_of(0) > 0 { LONG } else { limit };
+    let limit = slow_seconds(limit.into());
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", &limit.to_string(), "unshare", "-m", "-p", "--fork", "--kill-child"]);
     // The first process of the namespace is no test: one that waits for a silent volume is not

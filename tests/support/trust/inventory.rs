@@ -1,5 +1,6 @@
 //! Everything that a call could leave behind.
 
+use crate::support::pace::deadline;
 use flexvol::sys::block::loop_device::backing_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 const PLACES: [&str; 2] = ["/run/flexvol", "/var/lib/flexvol"];
 
 /// How long what was told to go may take.
-const CLEANUP_WAIT: Duration = Duration::from_secs(10);
+fn cleanup_wait() -> Duration {
+    deadline(30)
+}
 
 /// What is there. Of the processes all of this PID namespace, of everything else what is this mount
 /// namespace's.
@@ -73,7 +76,7 @@ impl Inventory {
             if changes.is_empty() {
                 return;
             }
-            assert!(start.elapsed() < CLEANUP_WAIT, "left behind: {changes:#?}");
+            assert!(start.elapsed() < cleanup_wait(), "left behind: {changes:#?}");
             std::thread::sleep(Duration::from_millis(3));
         }
     }

@@ -69,7 +69,7 @@ fn forced(nodes: &Nodes, agent: &Agent, pod: &str) -> Task {
     nodes.mounts.0.lock().unwrap().insert(hold(pod).target);
     let holder = nodes.store.record(&hold(pod).handle).unwrap().holders.remove(0);
     let task = Task { holder, reason: Cause::Forced };
-    nodes.store.note(&task, Instant::now() + TIME).unwrap();
+    nodes.store.note(&task, soon()).unwrap();
     agent.tasks_came();
     task
 }
@@ -78,12 +78,12 @@ fn forced(nodes: &Nodes, agent: &Agent, pod: &str) -> Task {
 fn until(nodes: &Nodes, agent: &Agent, task: &Task, phase: Said) -> Progress {
     let start = Instant::now();
     loop {
-        agent.sweep(Instant::now() + TIME).unwrap();
+        agent.sweep(soon()).unwrap();
         match nodes.store.reported(&task.name()) {
             Some(said) if said.phase == phase && (phase != Said::Running || !said.steps.is_empty()) => {
                 return said;
             }
-            said => assert!(start.elapsed() < TIME, "{phase:?}: {said:?}"),
+            said => assert!(start.elapsed() < deadline(60), "{phase:?}: {said:?}"),
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -115,7 +115,7 @@ fn the_mildest_that_helps_is_the_last() {
         assert_eq!(nodes.hands.did("1"), did);
         assert_eq!(said.steps.last().unwrap().outcome, Outcome::Done, "{said:?}");
         assert!(!is_held(&nodes, "1") && a.journal.all().is_empty() && !a.has_tasks());
-        assert_eq!(nodes.store.all_tasks(Instant::now() + TIME).unwrap(), []);
+        assert_eq!(nodes.store.all_tasks(soon()).unwrap(), []);
     }
 }
 
@@ -170,7 +170,7 @@ fn nothing_is_released_whose_device_is_attached() {
 }
 
 fn forced_of(nodes: &Nodes, pod: &str) -> Task {
-    let tasks = nodes.store.all_tasks(Instant::now() + TIME).unwrap();
+    let tasks = nodes.store.all_tasks(soon()).unwrap();
     tasks.into_iter().find(|task| task.holder.target == hold(pod).target).unwrap()
 }
 
@@ -204,7 +204,7 @@ fn an_agent_that_cannot_unmount_says_so() {
     // Whoever takes the task back has the volume as it was.
     nodes.store.finish(&task).unwrap();
     a.tasks_came();
-    a.sweep(Instant::now() + TIME).unwrap();
+    a.sweep(soon()).unwrap();
     a.hold(&hold("1"), now()).unwrap();
 }
 
@@ -224,7 +224,7 @@ fn t19_what_was_lost_is_unmounted() {
     let a = nodes.start("a", "1");
     until_did(&nodes, &a, &ALL[..1]);
     while a.has_tasks() {
-        a.sweep(Instant::now() + TIME).unwrap();
+        a.sweep(soon()).unwrap();
     }
     assert!(a.journal.all().is_empty() && !a.force.is_about(&hold("1").handle));
     a.hold(&hold("2"), now()).unwrap();
@@ -236,7 +236,7 @@ fn t19_what_was_lost_is_unmounted() {
 fn what_only_has_no_record_stays_mounted() {
     let nodes = Nodes::new();
     let a = lost(&nodes, |_| None);
-    a.sweep(Instant::now() + TIME).unwrap();
+    a.sweep(soon()).unwrap();
     assert_eq!(a.journal.all()[0].phase, Phase::Lost);
     assert!(nodes.hands.did("1").is_empty() && !a.has_tasks());
     assert_eq!(code(a.hold(&hold("2"), now())), Code::NotReady);
@@ -247,7 +247,7 @@ fn lost(nodes: &Nodes, change: impl Fn(Record) -> Option<Record>) -> Agent {
     let a = nodes.start("a", "1");
     a.hold(&hold("1"), now()).unwrap();
     nodes.mounts.0.lock().unwrap().insert(hold("1").target);
-    let (handle, deadline) = (hold("1").handle, Instant::now() + TIME);
+    let (handle, deadline) = (hold("1").handle, soon());
     let read = nodes.store.read(&handle, deadline).unwrap();
     let changed = change(read.record.clone().unwrap());
     nodes.store.write(&handle, &read, changed.as_ref(), deadline).unwrap();
@@ -259,8 +259,8 @@ fn lost(nodes: &Nodes, change: impl Fn(Record) -> Option<Record>) -> Agent {
 fn until_did(nodes: &Nodes, agent: &Agent, actions: &[Action]) {
     let start = Instant::now();
     while nodes.hands.did("1") != actions {
-        agent.sweep(Instant::now() + TIME).unwrap();
-        assert!(start.elapsed() < TIME, "{:?}", nodes.hands.did("1"));
+        agent.sweep(soon()).unwrap();
+        assert!(start.elapsed() < deadline(60), "{:?}", nodes.hands.did("1"));
         std::thread::sleep(Duration::from_millis(1));
     }
 }

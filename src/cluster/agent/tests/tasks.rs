@@ -14,16 +14,16 @@ fn held(nodes: &Nodes, reason: Cause) -> (Agent, Task) {
 
 /// A controller has left it.
 fn is_left(nodes: &Nodes, agent: &Agent, task: &Task) {
-    nodes.store.note(task, Instant::now() + TIME).unwrap();
+    nodes.store.note(task, soon()).unwrap();
     agent.tasks_came();
 }
 
 fn sweep(agent: &Agent) {
-    agent.sweep(Instant::now() + TIME).unwrap();
+    agent.sweep(soon()).unwrap();
 }
 
 fn tasks(nodes: &Nodes) -> usize {
-    nodes.store.all_tasks(Instant::now() + TIME).unwrap().len()
+    nodes.store.all_tasks(soon()).unwrap().len()
 }
 
 /// Another node was given the storage: nothing new is held here until it is unmounted, and that is
@@ -32,9 +32,9 @@ fn tasks(nodes: &Nodes) -> usize {
 fn t19_what_was_taken_is_known_as_soon_as_the_task_comes() {
     let nodes = Nodes::new();
     let (a, task) = held(&nodes, Cause::NodeLost);
-    let before = nodes.store.read(HANDLE, Instant::now() + TIME).unwrap();
+    let before = nodes.store.read(HANDLE, soon()).unwrap();
     let taken = Record { epoch: 1, holders: Vec::new(), ..before.record.clone().unwrap() };
-    nodes.store.write(HANDLE, &before, Some(&taken), Instant::now() + TIME).unwrap();
+    nodes.store.write(HANDLE, &before, Some(&taken), soon()).unwrap();
     is_left(&nodes, &a, &task);
     sweep(&a);
     assert_eq!((a.journal.all()[0].phase, tasks(&nodes)), (Phase::Lost, 1));
@@ -82,7 +82,7 @@ fn a_task_about_an_earlier_boot_or_hold_is_done() {
     let (a, task) = held(&nodes, Cause::NodeLost);
     drop(a);
     nodes.mounts.0.lock().unwrap().clear();
-    nodes.store.note(&task, Instant::now() + TIME).unwrap();
+    nodes.store.note(&task, soon()).unwrap();
     let a = nodes.start("a", "2");
     sweep(&a);
     assert_eq!((tasks(&nodes), nodes.holders()), (0, vec![]));
@@ -104,7 +104,7 @@ fn no_task_is_forgotten_when_the_store_is_lost() {
     nodes.mounts.0.lock().unwrap().clear();
     is_left(&nodes, &a, &task);
     *silent.lock().unwrap() = true;
-    assert!(a.sweep(Instant::now() + TIME).is_err());
+    assert!(a.sweep(soon()).is_err());
     *silent.lock().unwrap() = false;
     sweep(&a);
     assert_eq!((tasks(&nodes), nodes.holders()), (0, vec![]));

@@ -4,7 +4,7 @@ use super::super::creation::tests::{DRIVER, claim, class, object};
 use super::super::queue::Outcome;
 use super::super::watches::Told;
 use super::{
-    Change, Client, Driver, Duration, HashMap, Key, Mutex, MutexGuard, PersistentVolumeClaim, Provisioner,
+    Change, Client, Driver, HashMap, Key, Mutex, MutexGuard, PersistentVolumeClaim, Provisioner,
     VolumeAttachment, Watches,
 };
 use crate::wire::csi::controller_server::{Controller, ControllerServer};
@@ -265,7 +265,8 @@ impl Play {
             .add_service(ControllerServer::new(driver.clone()));
         tokio::spawn(router.serve_with_incoming(incoming));
         let connected = Driver::ready(&socket).await;
-        let timeout = Duration::from_millis(300);
+        // What is never answered is asked first: it takes a millisecond.
+        let timeout = crate::pace::deadline(2);
         let watches = Watches::default();
         let provisioner =
             Provisioner::new(world.client(), watches.clone(), connected, "us".to_owned(), timeout, true);

@@ -1,6 +1,7 @@
 //! A node with one plugin directory, and the deployments on it.
 
 use crate::support::namespace::enter;
+use crate::support::pace::deadline;
 use crate::support::{BINARY, release};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,22 +15,25 @@ use tempfile::TempDir;
 pub(crate) const READY: &str = "/run/flexvol/deploy/ready";
 
 /// How long anything may take with a binary that is not optimised: it hashes itself slowly.
-pub(crate) const DEBUG_BUILD_WAIT: Duration = Duration::from_secs(40);
+pub(crate) fn debug_build_wait() -> Duration {
+    deadline(60)
+}
 
 /// The release if there is one: what is timed here is the release.
 pub(crate) fn program() -> PathBuf {
     release().filter(|path| path.exists()).unwrap_or(BINARY.into())
 }
 
-/// What "at once" is; a binary that is not optimised takes its time to hash itself.
+/// What "at once" is where other programs run, too; a binary that is not optimised takes its time
+/// to hash itself.
 pub(crate) fn is_at_once(took: Duration) -> bool {
-    took < if release().is_some() { Duration::from_secs(1) } else { DEBUG_BUILD_WAIT }
+    took < if release().is_some() { deadline(5) } else { debug_build_wait() }
 }
 
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < DEBUG_BUILD_WAIT, "never: {what}");
+        assert!(start.elapsed() < debug_build_wait(), "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

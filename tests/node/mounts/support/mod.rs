@@ -2,6 +2,8 @@
 //! directories, installed drivers.
 
 mod node;
+#[path = "../../../support/pace.rs"]
+pub(crate) mod pace;
 #[path = "../../../support/wording.rs"]
 pub(crate) mod wording;
 
@@ -15,7 +17,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest a test may take, in seconds, before everything it started is killed.
+/// The longest a test may take on an idle machine, in seconds, before everything it started is
+/// killed.
 const LIMIT: u32 = 240;
 
 /// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full
@@ -68,11 +71,11 @@ pub fn run(command: &mut Command) -> (String, std::process::ExitStatus, Duration
     (text, child.wait().unwrap(), start.elapsed())
 }
 
-/// Waits up to four seconds for something to become true.
+/// Waits for something to become true; false where it takes too long on any machine.
 pub fn eventually(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
-        if start.elapsed() > Duration::from_secs(4) {
+        if start.elapsed() > pace::deadline(20) {
             return false;
         }
         std::thread::sleep(Duration::from_millis(3));

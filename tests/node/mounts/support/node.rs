@@ -1,6 +1,8 @@
 //! Kubelet's side of one node.
 
+use super::pace::slow_seconds;
 use super::{eventually, mounts, processes, run, sh};
+use flexvol::settings::Settings;
 use flexvol::sys::block::loop_device::backing_of;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -62,7 +64,8 @@ impl Node {
         Self { root: root.into(), mounts: mounts(), device: fs::metadata("/run").unwrap().dev() }
     }
 
-    /// The driver's executable, installed again with what `side` says besides the policy.
+    /// The driver's executable, installed again with what `side` says besides the policy. Its
+    /// deadlines are the usual ones, and longer on a slow machine.
     pub fn install(&self, driver: &str, mut side: Value) -> PathBuf {
         let dir = PathBuf::from(format!("/run/plugins/example~{driver}"));
         if side.get("policy").is_none() {
@@ -70,6 +73,12 @@ impl Node {
         }
         if side["policy"].get("servers").is_none() {
             side["policy"]["servers"] = json!(["*", "127.0.0.0/8", "::1", "localhost"]);
+        }
+        if side.get("deadlines").is_none() && slow_seconds(1) > 1 {
+            let usual = Settings::default().deadlines;
+            let longer = |seconds: u32| slow_seconds(seconds.into());
+            side["deadlines"] = json!({"mount": longer(usual.mount), "unmount": longer(usual.unmount),
+                "other": longer(usual.other)});
         }
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(".flexvol.json"), side.to_string()).unwrap();
