@@ -4,13 +4,8 @@
 # csi-node-driver-registrar, those of csi-driver-host-path. Sourced by tests/cluster/chapter.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
-# shellcheck source=tests/cluster/lib/scripted.sh
-. "$here/lib/scripted.sh"
-# shellcheck source=tests/cluster/lib/storage.sh
-. "$here/lib/storage.sh"
 # shellcheck source=tests/cluster/lib/resize.sh
 . "$here/lib/resize.sh"
-readonly DISK=disk.example.com.flex.flexvol.dev LEASE=external-resizer-disk-example-com-flex-flexvol-dev
 readonly HOSTPATH=hostpath.csi.k8s.io PEER=${FLEXVOL_PEER:+$(realpath -- "$FLEXVOL_PEER")}
 # A busy machine is slow, and nothing here is about time.
 # shellcheck disable=SC2034 # of tap.sh
@@ -25,24 +20,6 @@ plays() {
         node-1-peers
 }
 
-driver_begins() {
-    local node
-    for node in node-1 node-2 world; do scripted "$node" example.com/disk < <(storage_driver); done
-    for node in node-1 node-2; do
-        runs_on "$node" csi flexvold csi --driver example.com/disk --plugin-dir "$PLUGINS" --node-id "$node" --register
-    done
-    runs_on world csi flexvold csi --driver example.com/disk --plugin-dir "$CONTROLLERS" --role controller \
-        --node-id world --endpoint unix:///run/csi.sock
-    on node-1 flexvold manifest csi --image tests.flexvol.dev/unused --plugin-dir "$PLUGINS" example.com/disk |
-        awk 'BEGIN { RS = "---\n" } /kind: "?CSIDriver/ { print "---"; print }' | kube apply --filename - >/dev/null
-    for node in node-1 node-2; do eventually "$patience" is_registered "$node" "$DISK"; done
-}
-is_registered() { kube get csinode "$1" -o jsonpath='{.spec.drivers[*].name}' | grep -qF "$2"; }
-begins() {
-    at_work world ours /run/csi.sock
-    eventually "$patience" is_held "$LEASE" && holder "$LEASE"
-}
-bound_all() { k wait --for=jsonpath='{.status.phase}'=Bound --timeout="${patience}s" pvc "$@" >/dev/null; }
 is_replaced() { [[ -n $(holder "$LEASE") && $(holder "$LEASE") != "$1" ]]; }
 
 namespace csi-resize >/dev/null
@@ -105,11 +82,7 @@ plays 'what was asked for is done' '384Mi -' grown killed-1 killed 384Mi
 plays 'for it, too' larger larger killed-1 300
 plays 'all pods go' '' remove pod --all
 plays 'all claims go' '' remove pvc --all
-no_volumes() {
-    [[ -z $(kube get pv -o json | jq -r --arg driver "$1" '.items[] | select(.spec.csi.driver == $driver)') ]]
-}
 plays 'with their volumes' '' eventually "$patience" no_volumes "$DISK"
-not_attached() { [[ -z $(storage_attached) ]]; }
 plays 'the storage has nothing attached' '' eventually "$patience" not_attached
 
 # csi-driver-host-path: its controller grows volumes, and its nodes after that.
@@ -175,10 +148,8 @@ else
 fi
 
 plays 'ours ends' '' ends_on world ours
-no_holder() { ! is_held "$LEASE"; }
 plays 'and gives the lease back' '' eventually "$patience" no_holder
 plays 'the account goes' '' no_account
-driver_ends() { for each in world node-1 node-2; do ends_on "$each" csi; done; }
 plays 'the driver ends' '' driver_ends
 plays 'classes go' '*deleted*' kube delete storageclass -l chapter=csi-resize
 kube delete csidriver "$DISK" >/dev/null

@@ -6,7 +6,15 @@
 # Where kubelet and the controller manager look for drivers.
 readonly PLUGINS=/usr/libexec/kubernetes/kubelet-plugins/volume/exec CONTROLLERS=/run/volumeplugins
 
-kube() { enter world kubectl "$@"; }
+# kube WORD...: kubectl, whose time limits are multiplied as all others.
+kube() {
+    local word words=()
+    for word; do
+        [[ ! $word =~ ^--timeout=([0-9]+)s$ ]] || word=--timeout=$((BASH_REMATCH[1] * PACE))s
+        words+=("$word")
+    done
+    enter world kubectl "${words[@]}"
+}
 on() { enter "$@"; }
 
 # controllers DRIVER... [OPTION...]: installs them where the controllers look for drivers.

@@ -34,10 +34,14 @@ die() {
     exit 1
 }
 
+# Time limits of the tests end what hangs and judge nothing: all of them are multiplied by this, and
+# tests/run says how busy the machine is.
+readonly PACE=$((2 * ${FLEXVOL_SLOWDOWN:-1}))
+
 # eventually SECONDS COMMAND...: until it succeeds. Most commands start kubectl, which costs more
 # processor time than what is waited for, so the pauses grow: 0.1 s, after four seconds 0.5 s.
 eventually() {
-    local end=$((SECONDS + $1)) tries=0
+    local end=$((SECONDS + $1 * PACE)) tries=0
     shift
     until "$@" >/dev/null 2>&1; do
         [[ $SECONDS -lt $end ]] || return 1

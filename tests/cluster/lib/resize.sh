@@ -1,9 +1,44 @@
 #!/usr/bin/env bash
 # Drivers whose volumes `flexvold csi-controller` attaches, makes and grows, beside the API server.
-# Sourced by the chapter csi-resize.
+# Sourced by the chapters csi-resize and smoke.
 # shellcheck source=tests/cluster/lib/processes.sh
 . "${here:?}/lib/processes.sh"
+# shellcheck source=tests/cluster/lib/scripted.sh
+. "$here/lib/scripted.sh"
+# shellcheck source=tests/cluster/lib/storage.sh
+. "$here/lib/storage.sh"
 readonly LEASES=kube-system
+# The driver of lib/storage.sh, as CSI knows it.
+readonly DISK=disk.example.com.flex.flexvol.dev LEASE=external-resizer-disk-example-com-flex-flexvol-dev
+
+# driver_begins: that driver, served over CSI on both nodes and beside the API server.
+driver_begins() {
+    local node
+    for node in node-1 node-2 world; do scripted "$node" example.com/disk < <(storage_driver); done
+    for node in node-1 node-2; do
+        runs_on "$node" csi flexvold csi --driver example.com/disk --plugin-dir "$PLUGINS" --node-id "$node" --register
+    done
+    runs_on world csi flexvold csi --driver example.com/disk --plugin-dir "$CONTROLLERS" --role controller \
+        --node-id world --endpoint unix:///run/csi.sock
+    on node-1 flexvold manifest csi --image tests.flexvol.dev/unused --plugin-dir "$PLUGINS" example.com/disk |
+        awk 'BEGIN { RS = "---\n" } /kind: "?CSIDriver/ { print "---"; print }' | kube apply --filename - >/dev/null
+    for node in node-1 node-2; do eventually "${patience:?}" is_registered "$node" "$DISK"; done
+}
+is_registered() { kube get csinode "$1" -o jsonpath='{.spec.drivers[*].name}' | grep -qF "$2"; }
+
+# begins: ours is at work for it, and leads.
+begins() {
+    at_work world ours /run/csi.sock
+    eventually "$patience" is_held "$LEASE" && holder "$LEASE"
+}
+
+bound_all() { k wait --for=jsonpath='{.status.phase}'=Bound --timeout="${patience}s" pvc "$@" >/dev/null; }
+driver_ends() { for each in world node-1 node-2; do ends_on "$each" csi; done; }
+no_holder() { ! is_held "$LEASE"; }
+not_attached() { [[ -z $(storage_attached) ]]; }
+no_volumes() {
+    [[ -z $(kube get pv -o json | jq -r --arg driver "$1" '.items[] | select(.spec.csi.driver == $driver)') ]]
+}
 
 # account: what ours may do and nothing else, and the directory with which a pod says who it is.
 account() {

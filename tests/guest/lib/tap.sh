@@ -34,15 +34,15 @@ bounded() {
 }
 
 # says NAME PATTERN COMMAND...: one case: the output, newlines at its end not counted, is as the
-# pattern says, and comes within $LIMIT seconds. A command that is to say nothing must succeed, too:
-# of one that fails in silence nothing else would tell. The output stays in $last, without NULs. How
-# long it took is told if that is long for this guest, to which each process is much: none is
-# started here.
+# pattern says, and comes within $LIMIT seconds, times $PACE. A command that is to say nothing must
+# succeed, too: of one that fails in silence nothing else would tell. The output stays in $last,
+# without NULs. How long it took is told if that is long for this guest, to which each process is
+# much: none is started here.
 says() {
     local name=$1 expected=$2 start=${EPOCHREALTIME/[.,]/} status=0 verdict=0 parts took
     shift 2
     number=$((number + 1))
-    bounded "${LIMIT:-60}" "$@" || status=$?
+    bounded "$((${LIMIT:-60} * ${PACE:-1}))" "$@" || status=$?
     mapfile -d '' parts <"$said"
     printf -v last %s "${parts[@]}"
     while [[ $last == *$'\n' ]]; do last=${last%$'\n'}; done
