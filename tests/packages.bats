@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# How tests/run brings what it misses: with a machine of stand-ins, whose packages are lines of a
-# file and whose commands are files beside them. Of that qemu-system-x86 which a mirror offers, an
-# installed qemu-utils that is newer has to go; one that fits is there, too.
+# How tests/packages brings what is missing: on a machine of stand-ins, whose packages are lines of
+# a file and whose commands are files beside them. For the qemu-system-x86 that the mirror prefers,
+# an installed qemu-utils that is newer has to go; one that fits is there, too.
 
 setup() {
     repository=$(cd -- "$BATS_TEST_DIRNAME/.." && pwd)
@@ -55,12 +55,12 @@ stand_in_apt-get() {
     done
 }
 
-# needs ENTRIES: what tests/run does about them.
+# needs ENTRIES: what tests/packages does about them.
 needs() {
     # shellcheck disable=SC2016 # expanded by the inner shell
     PATH=$machine/bin:$PATH run bash -c '
-        source tests/run
-        scratch=$machine logs=$machine
+        source tests/packages
+        scratch=$machine
         # They are this machine'"'"'s.
         forbid_daemons() { :; }
         allow_daemons() { :; }
@@ -111,43 +111,4 @@ newer_qemu_utils() {
     [ "$status" -eq 1 ]
     [[ $output == *'apt-get could not bring of-absent (of absent)'* ]]
     [ -x "$machine/bin/of-other" ]
-}
-
-@test "a run that ends unexpectedly says at which command" {
-    cd "$repository"
-    # shellcheck disable=SC2016 # expanded by the inner shell
-    CARGO_TARGET_DIR=$machine run bash -c '
-        source tests/run
-        need() { :; }
-        need_root() { :; }
-        need_rust() { :; }
-        choose_release() { :; }
-        df() { printf "Avail\n 99999\n"; }
-        some_steps() {
-            echo begun
-            inner
-            echo not reached
-        }
-        inner() { cat "$machine/nothing"; }
-        main some_steps'
-    echo "$output"
-    [ "$status" -eq 1 ]
-    [[ $output == *begun* && $output != *'not reached'* ]]
-    # shellcheck disable=SC2016 # as it is said
-    [[ $output == *'tests/run: ended by line '*': cat "$machine/nothing"'* ]]
-}
-
-@test "a disk that is too small is said before anything is built" {
-    cd "$repository"
-    # shellcheck disable=SC2016 # expanded by the inner shell
-    CARGO_TARGET_DIR=$machine run bash -c '
-        source tests/run
-        need_root() { :; }
-        need() { echo "needs $1"; }
-        df() { printf "Avail\n 9000\n"; }
-        main some_steps'
-    echo "$output"
-    [ "$status" -eq 1 ]
-    [[ $output == *"$machine and the rest of its disk have 90"*' MiB for what is built, and 16384 are needed'* ]]
-    [[ $output != *needs* ]]
 }
