@@ -9,6 +9,8 @@ use super::wording::{wording, wording_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flexvol_linux::proc::clock;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -163,6 +165,19 @@ fn without_an_agent_nothing_is_mounted_and_everything_unmounted() {
     let refused = scene.call("mount", "2");
     assert!(refused.contains("--plugin-dir") && !scene.is_mounted("2"), "{refused}");
     assert_eq!(scene.ran("mount"), 1);
+}
+
+/// It takes the call and says nothing more: half of the time is left for an unmount on the node.
+#[test]
+fn an_agent_that_hangs_does_not_keep_an_unmount_from_its_end() {
+    let test = "calls::an_agent_that_hangs_does_not_keep_an_unmount_from_its_end";
+    let Some(scene) = Scene::new(test, MOUNT, "60") else { return };
+    assert_eq!(scene.call("mount", "1"), "");
+    scene.set("agent", 4);
+    let agent = scene.agent.child.as_ref().unwrap().id();
+    kill(Pid::from_raw(agent.cast_signed()), Signal::SIGSTOP).unwrap();
+    assert_eq!((scene.call("unmount", "1"), scene.is_mounted("1")), (String::new(), false));
+    assert_eq!(scene.ran("unmount"), 1);
 }
 
 #[test]

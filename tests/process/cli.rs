@@ -127,6 +127,12 @@ fn plans_are_shown_and_held_against_the_policy() {
     let side = file("side", r#"{"policy":{"bindRoots":["/srv"]}}"#);
     ok(&[&line[..], &["--settings", &side]].concat());
 
+    // What is typed counts before what the side file says.
+    let side = file("profile", r#"{"profile":"kvaps/loop"}"#);
+    let line = ["plan", "image", "mount", "/mnt/v", "--settings", &side, "--profile", "fstab/cifs"];
+    let (status, _, error) = flexvol(&line);
+    assert!(status == 1 && error.contains("the profile fstab/cifs is for"), "{error}");
+
     let exec = r#"{"exec":{"commands":{"mount":["/bin/mnt","{target}","key={secret.key}"]}}}"#;
     let (side, key) = (file("exec", exec), file("key", "hunter2"));
     for format in [&[][..], &["--json"]] {

@@ -111,4 +111,15 @@ mod tests {
         assert_eq!([of(0, 0), of(-1, 0), of(6, 5), of(5, -1), of(i64::MIN, 0)], [None; 5]);
         assert!(size(None).is_err());
     }
+
+    /// As df shows it: ext4 keeps a twentieth for root, which pods cannot have.
+    #[test]
+    fn what_is_kept_for_root_is_neither_used_nor_available() {
+        let mut usage = rustix::fs::statvfs("/").unwrap();
+        (usage.f_frsize, usage.f_blocks, usage.f_bfree, usage.f_bavail) = (1024, 100, 60, 55);
+        (usage.f_files, usage.f_ffree, usage.f_favail) = (10, 7, 6);
+        let of = |usage: VolumeUsage| (usage.total, usage.used, usage.available);
+        assert_eq!(of(bytes(&usage)), (100 << 10, 40 << 10, 55 << 10));
+        assert_eq!(of(inodes(&usage)), (10, 3, 6));
+    }
 }

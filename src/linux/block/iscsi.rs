@@ -128,6 +128,12 @@ impl Session {
         units.filter(|path| path.join("scsi_level").exists()).map(Unit).collect()
     }
 
+    /// True if the session has served its purpose once this unit is given up: we have made it, and
+    /// it has no other unit. One that was there before us is not ours to end.
+    pub fn ends_with(&self, lun: u16) -> bool {
+        self.is_ours() && self.units().iter().all(|unit| unit.lun() == Some(lun.into()))
+    }
+
     /// Ends it, however its server fares.
     pub fn log_out(&self, tools: Tools<'_>) -> Result<()> {
         let number = self.number().to_string();
@@ -445,6 +451,36 @@ mod tests {
         }
         for gone in ["scan = auto", "password_in", " = 15", "#", "= y"] {
             assert!(!text.contains(gone), "{gone}: {text}");
+        }
+    }
+
+    /// The directories that the kernel shows of a session through this interface, with these units.
+    fn fake_session(interface: &str, units: &[u16]) -> (tempfile::TempDir, Session) {
+        let root = tempfile::tempdir().unwrap();
+        let session = root.path().join("session4");
+        for lun in units {
+            let unit = session.join(format!("device/target3:0:0/3:0:0:{lun}"));
+            std::fs::create_dir_all(&unit).unwrap();
+            std::fs::write(unit.join("scsi_level"), "7\n").unwrap();
+        }
+        std::fs::create_dir_all(&session).unwrap();
+        std::fs::write(session.join("ifacename"), format!("{interface}\n")).unwrap();
+        (root, Session(session))
+    }
+
+    #[test]
+    fn only_the_last_unit_of_our_own_session_ends_it() {
+        for (interface, units, ends) in [
+            ("flexvol", &[1][..], true),
+            // Its disk is gone, or it never came.
+            ("flexvol", &[], true),
+            ("flexvol", &[1, 2], false),
+            ("flexvol", &[2], false),
+            ("default", &[1], false),
+            ("default", &[], false),
+        ] {
+            let (_root, session) = fake_session(interface, units);
+            assert_eq!(session.ends_with(1), ends, "{interface} {units:?}");
         }
     }
 

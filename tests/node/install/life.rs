@@ -298,18 +298,23 @@ fn what_attaches_goes_on_attaching() {
 }
 
 #[test]
-fn who_owned_a_file_owns_it_after_a_roll_back() {
-    let Some(node) = Node::new("life::who_owned_a_file_owns_it_after_a_roll_back") else { return };
+fn who_owned_files_owns_them_after_a_roll_back() {
+    let Some(node) = Node::new("life::who_owned_files_owns_them_after_a_roll_back") else { return };
     let helper = node.file("plugins/v~d/helper", "#!/bin/sh\n");
     std::os::unix::fs::chown(&helper, Some(1234), Some(2345)).unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o6755)).unwrap();
+    let directory = node.file("plugins/v~d/lib/names", "x\n").parent().unwrap().to_owned();
+    std::os::unix::fs::chown(&directory, Some(1234), Some(2345)).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o2750)).unwrap();
     let home = taken_over(&node);
     assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
     assert!(!home.exists());
     assert_eq!(node.install(&["v/d", "--roll-back"]).action(), "rolled back");
-    let found = fs::metadata(home.join("helper")).unwrap();
     // Set-uid and somebody's own: as root's it would be root's.
-    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (1234, 2345, 0o6755));
+    for (name, mode) in [("helper", 0o6755), ("lib", 0o2750)] {
+        let found = fs::metadata(home.join(name)).unwrap();
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (1234, 2345, mode), "{name}");
+    }
 }
 
 #[test]

@@ -148,6 +148,28 @@ fn a_volume_in_use() {
     });
 }
 
+/// Whoever cleans up after a worker that merely died must leave the volume to its users, and say so.
+#[test]
+fn a_volume_in_use_whose_unmount_is_killed() {
+    isolated("unmount::a_volume_in_use_whose_unmount_is_killed", |node| {
+        for (driver, options) in samples() {
+            let target = node.volume(driver, "p");
+            node.mount(driver, &target, &options).success();
+            let user = Held::sh(&format!("cd {}", target.display()));
+            for point in [1, 20] {
+                let unmount = node.command(driver, "unmount", &target, None);
+                let played = play(unmount, Some(FaultInjection::killing_the_worker(point)), false, true);
+                assert!(played.struck, "{driver}: {point}");
+                assert!(played.output.contains("Failure"), "{driver}: killed at {point}: {}", played.output);
+                assert_eq!(mounts_at(&target).len(), 1, "{driver}: killed at {point}");
+            }
+            drop(user);
+            node.unmount(driver, &target).success();
+            node.assert_clean();
+        }
+    });
+}
+
 #[test]
 fn lost_state() {
     isolated("unmount::lost_state", |node| {

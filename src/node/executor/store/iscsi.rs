@@ -248,12 +248,10 @@ fn release(disk: &Iscsi, tools: Tools<'_>) -> Result<()> {
     }
     let sessions = Session::with(&disk.target);
     for session in &sessions {
-        let unit = session.unit(disk.lun);
-        let others = session.units().into_iter().any(|other| Some(&other) != unit.as_ref());
-        match unit {
-            _ if session.is_ours() && !others => session.log_out(tools)?,
-            Some(unit) => unit.forget()?,
-            None => {}
+        if session.ends_with(disk.lun) {
+            session.log_out(tools)?;
+        } else if let Some(unit) = session.unit(disk.lun) {
+            unit.forget()?;
         }
     }
     while units(disk).iter().any(|unit| unit.disk().is_some()) {
