@@ -47,7 +47,7 @@ async fn subject(server: &ApiServer, whose: Whose, work: Work, name: &str) -> Su
 }
 
 /// Does something for many.
-async fn all<T>(number: usize, each: impl AsyncFn(usize) -> T) -> Vec<T> {
+pub(crate) async fn all<T>(number: usize, each: impl AsyncFn(usize) -> T) -> Vec<T> {
     futures_util::stream::iter(0..number).map(|number| each(number)).buffered(AT_ONCE).collect().await
 }
 
@@ -194,12 +194,15 @@ fn a_thousand_claims() {
     });
 }
 
-/// The most that a process had, in KiB.
-fn memory(subject: &Subject) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", subject.pids()[0])).unwrap();
+/// The most that its processes had, in KiB.
+pub(crate) fn memory(subject: &Subject) -> u64 {
     let of = |name: &str| -> u64 {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        let each = subject.pids().into_iter().map(|pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        });
+        each.sum()
     };
     println!("memory: {} KiB, at most {} KiB", of("VmRSS:"), of("VmHWM:"));
     of("VmHWM:")
@@ -238,11 +241,14 @@ fn a_thousand_places() {
     });
 }
 
-/// What a process has had of the processor, in hundredths of a second.
-fn processor(subject: &Subject) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", subject.pids()[0])).unwrap();
-    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum()
+/// What its processes have had of the processor, in hundredths of a second.
+pub(crate) fn processor(subject: &Subject) -> u64 {
+    let each = subject.pids().into_iter().map(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum::<u64>()
+    });
+    each.sum()
 }
 
 /// All that there is to do in one process, with many volumes that it has made and asks the driver

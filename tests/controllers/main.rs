@@ -31,6 +31,7 @@ mod proxy;
 mod resize;
 mod rights;
 mod scheduled;
+mod size;
 mod stateful;
 mod store;
 #[path = "../../src/cluster/fence/contract.rs"]

@@ -140,6 +140,11 @@ impl Subject {
         }
     }
 
+    /// Another program works for the driver from its next beginning on.
+    pub(crate) fn is_now(&mut self, whose: Whose) {
+        self.whose = whose;
+    }
+
     /// Begins to work.
     pub(crate) fn begin(&mut self) {
         let commands = match self.whose {

@@ -17,6 +17,7 @@ use crate::wire::csi::{
 };
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -32,6 +33,9 @@ const SHORT: Duration = Duration::from_secs(5);
 /// restarting.
 const ASK: Duration = Duration::from_secs(5);
 const AWAY: Duration = Duration::from_secs(15);
+
+/// How long an answer about what the driver can is good for: longer than the next probe takes.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// How a driver says which volumes are not well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,8 @@ pub struct Driver {
     channel: Channel,
     /// Its name, which never changes.
     pub name: String,
+    /// Its last answer about itself, and when it was given.
+    said: Arc<Mutex<Option<(Facts, Instant)>>>,
 }
 
 impl Driver {
@@ -105,7 +111,7 @@ impl Driver {
             identity.get_plugin_info(short(GetPluginInfoRequest {})).await.context("ask for its name")?;
         let name = info.into_inner().name;
         ensure!(!name.is_empty(), "it has no name");
-        Ok(Driver { channel, name })
+        Ok(Driver { channel, name, said: Arc::default() })
     }
 
     /// Its Controller service.
@@ -118,12 +124,32 @@ impl Driver {
         before::controller_client::ControllerClient::new(self.channel.clone())
     }
 
-    /// What it can do now: it may have been replaced meanwhile.
+    /// What it can do, as it said within the last [`FRESH`]: it may be replaced at any time, but is
+    /// not asked for each object.
     ///
     /// # Errors
     ///
     /// It does not answer.
     pub async fn facts(&self) -> Result<Facts, Status> {
+        let fresh = |said: &&(Facts, Instant)| said.1.elapsed() < FRESH;
+        if let Some((facts, _)) = self.said().as_ref().filter(fresh) {
+            return Ok(facts.clone());
+        }
+        self.ask().await
+    }
+
+    fn said(&self) -> MutexGuard<'_, Option<(Facts, Instant)>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks what it can do.
+    async fn ask(&self) -> Result<Facts, Status> {
+        let facts = self.answered().await;
+        *self.said() = facts.as_ref().ok().map(|facts| (facts.clone(), Instant::now()));
+        facts
+    }
+
+    async fn answered(&self) -> Result<Facts, Status> {
         let mut facts = Facts { name: self.name.clone(), ..Facts::default() };
         let services = self.services().await?;
         if !services.contains(&Service::ControllerService) {
@@ -151,7 +177,7 @@ impl Driver {
         Ok(facts)
     }
 
-    /// Whether its node grows volumes: `EXPAND_VOLUME` of the Node service.
+    /// Whether its node grows volumes: `EXPAND_VOLUME` of the Node service. Asked each time.
     ///
     /// # Errors
     ///
@@ -184,7 +210,7 @@ impl Driver {
         let mut answered = Instant::now();
         loop {
             tokio::time::sleep(ASK).await;
-            let Err(status) = self.facts().await else {
+            let Err(status) = self.ask().await else {
                 answered = Instant::now();
                 continue;
             };

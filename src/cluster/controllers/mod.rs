@@ -19,6 +19,7 @@ pub mod api;
 pub mod attacher;
 pub mod attachment;
 pub mod blocking;
+pub mod cache;
 pub mod capacities;
 pub mod capacity;
 pub mod claim;

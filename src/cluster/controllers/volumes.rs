@@ -97,6 +97,13 @@ pub struct VolumeAttachment {
     pub status: Option<VolumeAttachmentStatus>,
 }
 
+impl VolumeAttachment {
+    /// The names of the volume and of the node.
+    pub fn names(&self) -> [Option<&str>; 2] {
+        [self.spec.source.persistent_volume_name.as_deref(), Some(&self.spec.node_name)]
+    }
+}
+
 /// What is wanted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]

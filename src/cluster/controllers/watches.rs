@@ -8,6 +8,7 @@
 //! An object that this process writes is known as soon as it is written; the same event of the
 //! watch, which comes later, is ignored.
 
+use super::cache::{Cache, Links};
 use super::kinds::{Node, StorageCapacity};
 use super::queue::{UNSEEN, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
@@ -15,10 +16,9 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use tokio::sync::watch;
 
 /// A kind of objects that can be watched.
@@ -57,9 +57,13 @@ pub type Listener<K> = Arc<Hears<K>>;
 /// What the API server says.
 #[derive(Debug)]
 pub enum Told<K> {
-    /// All that there is, as of a version.
-    All(Vec<K>, Version),
-    /// One, as it is now.
+    /// A list begins.
+    Lists,
+    /// Some objects of the list.
+    Page(Vec<K>),
+    /// The list is complete, as of a version.
+    Listed(Version),
+    /// One object, as it is now.
     Is(Box<K>),
     /// One that has gone, as it was.
     Gone(Box<K>),
@@ -76,44 +80,29 @@ pub(super) fn number(version: &str) -> Version {
     version.parse().unwrap_or(UNSEEN)
 }
 
-#[derive(Debug)]
-struct Known<K> {
-    object: Arc<K>,
-    /// We have written it, and a list that was asked for before may not have it.
-    written: bool,
-}
-
-#[derive(Debug)]
-struct State<K> {
-    known: HashMap<String, Known<K>>,
-    /// How far the API server has told.
-    heard: Version,
-}
-
-/// Who is told, and whether everything was told once.
-struct Telling<K> {
-    ready: bool,
-    listeners: Vec<Weak<Hears<K>>>,
-}
-
 /// All objects of a kind.
 #[expect(missing_debug_implementations, reason = "listeners have none")]
 pub struct Objects<K> {
-    state: RwLock<State<K>>,
-    /// Held while something is told, so that nothing is told between what a new listener hears
-    /// first and what it hears next. Reading does not wait for it.
-    telling: Mutex<Telling<K>>,
+    cache: RwLock<Cache<K>>,
+    /// Listeners. Held while they are told something, so that nothing is told between what a new
+    /// one hears first and what it hears next. Reading does not wait for it.
+    listeners: Mutex<Vec<Weak<Hears<K>>>>,
     ready: watch::Sender<bool>,
     begun: AtomicBool,
     strip: fn(&mut K),
 }
 
 impl<K: Watchable> Objects<K> {
-    /// None yet. What is never read is removed from each that is told.
+    /// None yet. `strip` removes what is never read from each object that is told.
     pub(crate) fn new(strip: fn(&mut K)) -> Arc<Self> {
+        Self::linked(strip, |_| [None; 2])
+    }
+
+    /// The same for objects that are looked up by what they name.
+    pub(crate) fn linked(strip: fn(&mut K), links: Links<K>) -> Arc<Self> {
         Arc::new(Self {
-            state: RwLock::new(State { known: HashMap::new(), heard: 0 }),
-            telling: Mutex::new(Telling { ready: false, listeners: Vec::new() }),
+            cache: RwLock::new(Cache::new(links)),
+            listeners: Mutex::default(),
             ready: watch::Sender::new(false),
             begun: AtomicBool::new(false),
             strip,
@@ -125,15 +114,13 @@ impl<K: Watchable> Objects<K> {
         !self.begun.swap(true, Ordering::Relaxed)
     }
 
-    /// Tells of each object and of each change, as soon as all are known.
+    /// Tells of each object and of each change.
     pub fn listen(&self, listener: &Listener<K>) {
-        let mut telling = self.telling();
-        if telling.ready {
-            for object in self.all() {
-                listener(&Change { before: None, now: Some(object) });
-            }
+        let mut listeners = self.listeners();
+        for object in self.all() {
+            listener(&Change { before: None, now: Some(object) });
         }
-        telling.listeners.push(Arc::downgrade(listener));
+        listeners.push(Arc::downgrade(listener));
     }
 
     /// Waits until all are known.
@@ -144,7 +131,7 @@ impl<K: Watchable> Objects<K> {
 
     /// One of the cluster's.
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
-        self.read().known.get(name).map(|known| Arc::clone(&known.object))
+        self.read().get(name).map(Arc::clone)
     }
 
     /// One of a namespace.
@@ -157,148 +144,89 @@ impl<K: Watchable> Objects<K> {
         self.filtered(|_| true)
     }
 
-    /// Those of which something holds.
+    /// Those of which something holds: looks at each.
     pub fn filtered(&self, holds: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        let state = self.read();
-        let objects = state.known.values().map(|known| &known.object);
-        objects.filter(|object| holds(object)).map(Arc::clone).collect()
+        self.read().all().filter(|object| holds(object)).map(Arc::clone).collect()
     }
 
-    /// An object as we have written it. One that has gone meanwhile does not come back.
+    /// Those that name another object, by the links of the kind.
+    pub fn naming(&self, other: &str) -> Vec<Arc<K>> {
+        self.read().naming(other).map(Arc::clone).collect()
+    }
+
+    /// An object as we have written it. One that has gone meanwhile does not come back. One whose
+    /// version cannot be compared is left to the watch.
     pub fn written(&self, object: &Arc<K>) {
-        if version(&**object) == UNSEEN {
-            // The watch tells of it.
-            return;
-        }
         let mut object = Arc::clone(object);
         if object.meta().managed_fields.is_some() {
             self.strip(Arc::make_mut(&mut object));
         }
-        let telling = self.telling();
-        let key = key(&*object);
-        let before = {
-            let mut state = self.write();
-            let before = state.known.get(&key).map(|known| Arc::clone(&known.object));
-            let since = before.as_ref().map_or(state.heard, |before| version(&**before));
-            if version(&*object) <= since {
-                return;
-            }
-            state.known.insert(key, Known { object: Arc::clone(&object), written: true });
-            before
-        };
-        telling.tell(&Change { before, now: Some(object) });
+        let listeners = self.listeners();
+        let change = self.write().written(object);
+        tell(&listeners, change.as_slice());
     }
 
     /// Removes the fields that are never read.
-    pub(super) fn strip(&self, object: &mut K) {
+    fn strip(&self, object: &mut K) {
         (self.strip)(object);
-    }
-
-    /// Before a list is asked for: what is written from now on may be newer.
-    pub(super) fn will_list(&self) {
-        self.write().known.values_mut().for_each(|known| known.written = false);
     }
 
     /// What the API server has told.
     pub fn told(&self, told: Told<K>) {
-        let mut telling = self.telling();
-        let all = matches!(told, Told::All(..));
-        let changes = match told {
-            Told::All(objects, version) => self.replace(objects, version),
-            Told::Is(object) => self.update(*object).into_iter().collect(),
-            Told::Gone(object) => self.remove(&object).into_iter().collect(),
-            Told::Still(version) => {
-                self.write().heard = version;
-                Vec::new()
-            }
-        };
-        telling.listeners.retain(|listener| listener.strong_count() > 0);
-        telling.ready |= all;
-        if telling.ready {
-            for change in &changes {
-                telling.tell(change);
-            }
-        }
-        drop(telling);
-        if all {
+        let mut listeners = self.listeners();
+        let complete = matches!(told, Told::Listed(_));
+        let changes = self.change(told);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        tell(&listeners, &changes);
+        drop(listeners);
+        if complete {
             self.ready.send_replace(true);
         }
     }
 
-    fn update(&self, mut object: K) -> Option<Change<K>> {
-        self.strip(&mut object);
-        let (key, object) = (key(&object), Arc::new(object));
-        let mut state = self.write();
-        state.heard = version(&*object);
-        let before = state.known.get(&key);
-        if before.is_some_and(|known| known.written && version(&*known.object) >= version(&*object)) {
-            return None;
-        }
-        let known = Known { object: Arc::clone(&object), written: false };
-        let before = state.known.insert(key, known).map(|known| known.object);
-        Some(Change { before, now: Some(object) })
-    }
-
-    fn remove(&self, object: &K) -> Option<Change<K>> {
-        let mut state = self.write();
-        state.heard = version(object);
-        let before = state.known.remove(&key(object)).map(|known| known.object)?;
-        Some(Change { before: Some(before), now: None })
-    }
-
-    fn replace(&self, objects: Vec<K>, listed: Version) -> Vec<Change<K>> {
-        let mut state = self.write();
-        let mut before = std::mem::take(&mut state.known);
-        state.heard = listed;
-        let mut changes = Vec::new();
-        for object in objects {
-            let key = key(&object);
-            let known = before.remove(&key);
-            let newer = |known: &Known<K>| known.written && version(&*known.object) > version(&object);
-            let (before, now) = match known {
-                Some(known) if newer(&known) => (Some(Arc::clone(&known.object)), known),
-                known => {
-                    let now = Known { object: Arc::new(object), written: false };
-                    (known.map(|known| known.object), now)
+    fn change(&self, told: Told<K>) -> Vec<Change<K>> {
+        let mut cache = self.write();
+        match told {
+            Told::Lists => {
+                cache.list_begins();
+                Vec::new()
+            }
+            Told::Page(mut objects) => {
+                for object in &mut objects {
+                    self.strip(object);
                 }
-            };
-            changes.push(Change { before, now: Some(Arc::clone(&now.object)) });
-            state.known.insert(key, now);
-        }
-        for (key, known) in before {
-            // Made after the list.
-            if known.written && version(&*known.object) > listed {
-                state.known.insert(key, known);
-            } else {
-                changes.push(Change { before: Some(known.object), now: None });
+                cache.page(objects)
+            }
+            Told::Listed(version) => cache.list_ends(version),
+            Told::Is(mut object) => {
+                self.strip(&mut object);
+                cache.update(*object).into_iter().collect()
+            }
+            Told::Gone(object) => cache.remove(&object).into_iter().collect(),
+            Told::Still(version) => {
+                cache.still(version);
+                Vec::new()
             }
         }
-        changes
     }
 
-    fn telling(&self) -> MutexGuard<'_, Telling<K>> {
-        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Hears<K>>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, State<K>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Cache<K>> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State<K>> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K> Telling<K> {
-    fn tell(&self, change: &Change<K>) {
-        self.listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener(change));
+    fn write(&self) -> RwLockWriteGuard<'_, Cache<K>> {
+        self.cache.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key<K: Resource>(object: &K) -> String {
-    let meta = object.meta();
-    let name = meta.name.as_deref().unwrap_or_default();
-    meta.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+fn tell<K>(listeners: &[Weak<Hears<K>>], changes: &[Change<K>]) {
+    for change in changes {
+        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener(change));
+    }
 }
 
 /// The kinds that controllers look at. None is watched before one begins to.
@@ -326,7 +254,7 @@ impl Default for Watches {
         Self {
             volumes: Objects::new(strip),
             claims: Objects::new(strip),
-            attachments: Objects::new(strip),
+            attachments: Objects::linked(strip, VolumeAttachment::names),
             classes: Objects::new(strip),
             capacities: Objects::new(strip),
             csi_nodes: Objects::new(strip),
@@ -347,6 +275,7 @@ fn strip<K: Resource<DynamicType = ()>>(object: &mut K) {
 mod tests {
     use super::*;
     use kube::ResourceExt as _;
+    use std::collections::HashMap;
 
     fn node(name: &str, version: Version) -> CSINode {
         let mut node = CSINode::default();
@@ -363,8 +292,16 @@ mod tests {
         Told::Gone(Box::new(node(name, version)))
     }
 
-    fn all(objects: &[(&str, Version)], version: Version) -> Told<CSINode> {
-        Told::All(objects.iter().map(|(name, version)| node(name, *version)).collect(), version)
+    /// A list in pages of one object.
+    fn all(objects: &[(&str, Version)], version: Version) -> Vec<Told<CSINode>> {
+        let pages = objects.iter().map(|(name, version)| Told::Page(vec![node(name, *version)]));
+        std::iter::once(Told::Lists).chain(pages).chain([Told::Listed(version)]).collect()
+    }
+
+    fn tell_all(objects: &Objects<CSINode>, told: Vec<Told<CSINode>>) {
+        for told in told {
+            objects.told(told);
+        }
     }
 
     fn text(node: &Arc<CSINode>) -> String {
@@ -407,17 +344,12 @@ mod tests {
     }
 
     fn history() -> Vec<Told<CSINode>> {
-        vec![
-            all(&[("a", 1), ("b", 2)], 3),
-            is("c", 4),
-            is("a", 5),
-            gone("c", 6),
-            Told::Still(7),
-            // The API server could not be reached, and has begun anew.
-            all(&[("b", 2), ("d", 8)], 9),
-            is("b", 10),
-            gone("d", 11),
-        ]
+        let mut history = all(&[("a", 1), ("b", 2)], 3);
+        history.extend([is("c", 4), is("a", 5), gone("c", 6), Told::Still(7)]);
+        // The API server could not be reached, and has begun anew.
+        history.extend(all(&[("b", 2), ("d", 8)], 9));
+        history.extend([is("b", 10), gone("d", 11)]);
+        history
     }
 
     /// Wherever it comes: before all is known, in the middle, at the end.
@@ -447,7 +379,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "another thread is what is tested")]
     fn nothing_is_missed_between_what_is_there_and_what_changes() {
         let objects: Arc<Objects<CSINode>> = Objects::new(strip);
-        objects.told(all(&[("a", 1)], 2));
+        tell_all(&objects, all(&[("a", 1)], 2));
         let (notes, heard) = listener();
         let changing: Mutex<Option<std::thread::JoinHandle<()>>> = Mutex::new(None);
         let (begun, telling) = (Arc::new(changing), Arc::clone(&objects));
@@ -473,11 +405,11 @@ mod tests {
         let objects = Objects::new(strip);
         let (listener, heard) = listener();
         objects.listen(&listener);
-        objects.told(all(&[], 1));
+        tell_all(&objects, all(&[], 1));
         drop(listener);
         objects.told(is("a", 2));
         assert_eq!(*heard.lock().unwrap(), [""; 0]);
-        assert!(objects.telling().listeners.is_empty());
+        assert!(objects.listeners().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -485,10 +417,11 @@ mod tests {
         let objects = Objects::new(strip);
         let (listener, heard) = listener();
         objects.listen(&listener);
-        objects.told(is("a", 1));
+        objects.told(Told::Lists);
+        objects.told(Told::Page(vec![node("a", 1)]));
         let known = tokio::time::timeout(std::time::Duration::from_mins(1), objects.known()).await;
-        assert!(known.is_err() && heard.lock().unwrap().is_empty());
-        objects.told(all(&[("a", 1)], 2));
+        assert!(known.is_err());
+        tell_all(&objects, all(&[("a", 1)], 2));
         objects.known().await;
         assert_eq!(sum(&heard.lock().unwrap()), ["a1"]);
     }
@@ -498,7 +431,7 @@ mod tests {
         let objects = Objects::new(strip);
         let (listener, heard) = listener();
         objects.listen(&listener);
-        objects.told(all(&[("a", 1), ("b", 2)], 3));
+        tell_all(&objects, all(&[("a", 1), ("b", 2)], 3));
         objects.written(&Arc::new(node("a", 6)));
         // The watch tells of what was before, of it, and of what comes after.
         for version in [4, 6, 7] {
@@ -518,7 +451,7 @@ mod tests {
             object.metadata.managed_fields = Some(Vec::new());
             object
         };
-        objects.told(Told::All(vec![node("a", 1)], 1));
+        tell_all(&objects, all(&[("a", 1)], 1));
         objects.written(&Arc::new(managed(2)));
         assert!(objects.get("a").unwrap().metadata.managed_fields.is_none());
         objects.told(Told::Is(Box::new(managed(3))));
@@ -528,7 +461,7 @@ mod tests {
     #[test]
     fn what_has_gone_does_not_come_back() {
         let objects = Objects::new(strip);
-        objects.told(all(&[("a", 1)], 1));
+        tell_all(&objects, all(&[("a", 1)], 1));
         objects.told(gone("a", 5));
         objects.written(&Arc::new(node("a", 4)));
         assert_eq!(there(&objects), [""; 0]);
@@ -541,13 +474,14 @@ mod tests {
     #[test]
     fn a_list_is_right_but_for_what_was_written_meanwhile() {
         let objects = Objects::new(strip);
-        objects.told(all(&[("a", 1), ("b", 2), ("c", 3)], 3));
+        tell_all(&objects, all(&[("a", 1), ("b", 2), ("c", 3)], 3));
         objects.written(&Arc::new(node("c", 20)));
-        objects.will_list();
+        let mut list = all(&[("a", 1), ("b", 4), ("c", 3)], 5);
+        objects.told(list.remove(0));
         objects.written(&Arc::new(node("a", 12)));
         objects.written(&Arc::new(node("d", 13)));
         // The API server has an older store than it had: what was written before is lost.
-        objects.told(all(&[("a", 1), ("b", 4), ("c", 3)], 5));
+        tell_all(&objects, list);
         assert_eq!(there(&objects), ["a12", "b4", "c3", "d13"]);
     }
 }

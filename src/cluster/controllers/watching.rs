@@ -103,19 +103,17 @@ impl<K: Watchable> Kept<K> {
 
     /// Asks for all, page by page.
     async fn list(&mut self) -> Result<String, Error> {
-        self.objects.will_list();
-        let mut objects = Vec::new();
+        self.objects.told(Told::Lists);
         let mut params = ListParams::default().limit(PAGE);
         let version = loop {
-            let mut page = self.api.list(&params).await?;
-            page.items.iter_mut().for_each(|object| self.objects.strip(object));
-            objects.extend(page.items);
+            let page = self.api.list(&params).await?;
+            self.objects.told(Told::Page(page.items));
             match page.metadata.continue_.filter(|next| !next.is_empty()) {
                 Some(next) => params.continue_token = Some(next),
                 None => break page.metadata.resource_version.unwrap_or_default(),
             }
         };
-        self.objects.told(Told::All(objects, number(&version)));
+        self.objects.told(Told::Listed(number(&version)));
         self.version = Some(version.clone());
         Ok(version)
     }
