@@ -4,7 +4,7 @@
 use super::api_server::{ApiServer, patience};
 use super::driver::{Can, Fault};
 use super::pace::deadline;
-use super::proxy::Right;
+use super::proxy::{Proxy, Right};
 use super::subject::{Subject, Whose, Work};
 use super::with_server;
 use flexvol_cluster::manifest::controller::Worker;
@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tonic::Code;
@@ -95,6 +95,11 @@ struct Trial {
     limit: Duration,
 }
 
+/// Whether it has been allowed to watch a lease.
+pub(crate) fn watches_lease(proxy: &Proxy) -> bool {
+    proxy.allowed().keys().any(|right| right.resource == "leases" && right.verb == "watch")
+}
+
 /// The step that failed.
 type Failed = &'static str;
 
@@ -136,6 +141,9 @@ impl Trial {
         if self.printed.attaches {
             subject.node(&subject.driver.name).await;
         }
+        if self.printed.whose == Whose::Ours {
+            self.is_anothers().await;
+        }
         self.subject.begin();
         self.leads().await?;
         self.step("a claim that was there has a volume", async || {
@@ -158,12 +166,29 @@ impl Trial {
         leases.get_opt(&self.subject.driver.name.replace('.', "-")).await.unwrap()
     }
 
+    /// Another program has the lease, for long.
+    async fn is_anothers(&self) {
+        let name = self.subject.driver.name.replace('.', "-");
+        let spec = json!({"holderIdentity": "another", "leaseDurationSeconds": 3600});
+        make_in::<Lease>(&self.subject, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    /// It watches the lease, and takes it when it is given back.
     async fn leads(&self) -> Result<(), Failed> {
         if self.printed.whose == Whose::Upstream {
             // Its Deployment has one replica, and no lease.
             return Ok(());
         }
-        self.step("it has the lease", async || self.lease().await.is_some()).await
+        self.step("it watches the lease", async || watches_lease(&self.subject.proxy)).await?;
+        let leases: Api<Lease> = Api::namespaced(self.subject.client.clone(), "default");
+        let free = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
+        let name = self.subject.driver.name.replace('.', "-");
+        leases.patch(&name, &PatchParams::default(), &free).await.unwrap();
+        self.step("it has the lease", async || {
+            let spec = self.lease().await.and_then(|lease| lease.spec);
+            spec.and_then(|spec| spec.holder_identity).is_some_and(|holder| !holder.is_empty())
+        })
+        .await
     }
 
     async fn renewed(&self) -> Result<(), Failed> {
@@ -256,18 +281,26 @@ impl Trial {
         subject.unclaim(&subject.named("late")).await;
         subject.phase(volume, "Released").await;
         tokio::time::sleep(Duration::from_millis(300)).await;
+        let volumes: Api<PersistentVolume> = Api::all(subject.client.clone());
+        let finalizers = async || {
+            let found = volumes.get_opt(volume).await.unwrap();
+            found.and_then(|found| found.metadata.finalizers).unwrap_or_default()
+        };
+        let are = async |finalizers: &[String]| {
+            subject.change::<PersistentVolume>(volume, json!({"metadata": {"finalizers": finalizers}})).await;
+        };
+        let (ours, others) = (finalizers().await, "example.com/keeps".to_owned());
+        are(&[&ours[..], std::slice::from_ref(&others)].concat()).await;
         subject.proxy.hold("PATCH", &format!("/persistentvolumes/{volume}"));
         subject.delete::<VolumeAttachment>(volume).await;
         if tokio::time::timeout(self.limit, subject.proxy.reached()).await.is_ok() {
-            subject
-                .change::<PersistentVolume>(volume, json!({"metadata": {"labels": {"changed": "now"}}}))
-                .await;
+            are(&[std::slice::from_ref(&others), &ours[..]].concat()).await;
         }
         subject.proxy.resume();
-        self.step("the volume is deleted", async || {
-            self.see::<PersistentVolume>(volume, Value::is_null).await
-        })
-        .await?;
+        self.step("the volume is deleted", async || finalizers().await == [others.clone()]).await?;
+        are(&[]).await;
+        self.step("nothing is left", async || self.see::<PersistentVolume>(volume, Value::is_null).await)
+            .await?;
         assert!(!subject.driver.volumes().contains(&volume.to_owned()));
         Ok(())
     }

@@ -3,23 +3,32 @@
 //! A lease is another's until its holder has not renewed it for its duration *by our clock*, from
 //! when we saw it change: clocks of two machines are never compared. Every write carries the
 //! version that was read, so that of two who take it at the same moment one gets it.
+//!
+//! The holder renews it with one request each. Who waits for it watches it: no request while it is
+//! another's, and none too late when it is given back. Where it may not be watched it is read as
+//! often as a holder renews it.
 
 use anyhow::{Context as _, Result, bail};
+use futures_util::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{PostParams, WatchEvent, WatchParams};
+use std::pin::pin;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-/// How long a lease is its holder's who does not renew it.
+/// Lease duration: another process may take over after this.
 const DURATION: Duration = Duration::from_secs(15);
 
-/// Who cannot renew it for so long stops: before another may take it.
+/// Renewal deadline: a holder that could not renew it for so long stops, before another begins.
 const RENEW_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often it is renewed, or looked at by those who wait.
+/// Pause between two renewals, and between two looks where it cannot be watched.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Pause after a renewal that failed.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// A lease that we want.
@@ -43,7 +52,10 @@ impl Election {
         loop {
             match timeout(RENEW_WITHIN, self.attempt()).await {
                 Ok(Ok(true)) => return tracing::info!(lease = self.name, "leading"),
-                Ok(Ok(false)) => (),
+                Ok(Ok(false)) => {
+                    self.wait().await;
+                    continue;
+                }
                 Ok(Err(error)) => {
                     let reason = format!("{error:#}");
                     tracing::warn!(lease = self.name, reason, "cannot take the lease");
@@ -61,15 +73,16 @@ impl Election {
     /// It is another's, or may soon be: what it was for has to stop at once.
     pub async fn hold(&mut self) -> Result<()> {
         let mut renewed = Instant::now();
+        let mut pause = PERIOD;
         loop {
-            sleep(AGAIN).await;
-            let left = RENEW_WITHIN.saturating_sub(renewed.elapsed());
-            match timeout(left, self.attempt()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
+            sleep(pause).await;
+            match timeout_at(renewed + RENEW_WITHIN, self.renew()).await {
+                Ok(Ok(true)) => (renewed, pause) = (Instant::now(), PERIOD),
                 Ok(Ok(false)) => bail!("another process leads: lease {} was lost", self.name),
                 Ok(Err(error)) if renewed.elapsed() < RENEW_WITHIN => {
                     let reason = format!("{error:#}");
                     tracing::warn!(lease = self.name, reason, "cannot renew the lease");
+                    pause = AGAIN;
                 }
                 Ok(Err(_)) | Err(_) => {
                     bail!("lease {} could not be renewed for {} s", self.name, RENEW_WITHIN.as_secs())
@@ -98,44 +111,95 @@ impl Election {
         Ok(())
     }
 
+    /// Writes it as it was written last. If that fails it is read first: the answer to a write of
+    /// ours may have been lost.
+    async fn renew(&mut self) -> Result<bool> {
+        let last = self.seen.as_ref().map(|(lease, _)| lease.clone());
+        let renewed = match last {
+            Some(last) => self.replace(last).await.unwrap_or(false),
+            None => false,
+        };
+        if renewed { Ok(true) } else { self.attempt().await }
+    }
+
     /// Whether it is ours now.
     async fn attempt(&mut self) -> Result<bool> {
         let found = self.api.get_opt(&self.name).await.context("read the lease")?;
-        let now = Timestamp::now();
         let Some(found) = found else {
-            let lease = self.taken(Lease::default(), now);
+            let lease = self.taken(Lease::default(), Timestamp::now());
             let made = self.api.create(&PostParams::default(), &lease).await;
             return self.written(made);
         };
         self.see(&found);
-        if !self.may_take(&found) {
-            return Ok(false);
-        }
-        let lease = self.taken(found, now);
+        if self.may_take(&found) { self.replace(found).await } else { Ok(false) }
+    }
+
+    async fn replace(&mut self, found: Lease) -> Result<bool> {
+        let lease = self.taken(found, Timestamp::now());
         let replaced = self.api.replace(&self.name, &PostParams::default(), &lease).await;
         self.written(replaced)
     }
 
+    /// Waits until another's lease may be taken, or must be read again.
+    async fn wait(&mut self) {
+        if self.is_free() {
+            // Another was faster just now.
+            return sleep(AGAIN / 20).await;
+        }
+        let pause = match self.follow().await {
+            Ok(()) => return,
+            // Gone, or a watch that has ended.
+            Err(None) => AGAIN,
+            Err(Some(error)) => {
+                tracing::debug!(lease = self.name, reason = %error, "cannot watch the lease");
+                PERIOD
+            }
+        };
+        sleep_until(self.ends().map_or_else(Instant::now, |ends| ends.min(Instant::now() + pause))).await;
+    }
+
+    /// Follows it until it may be taken; else why it could not be followed any more.
+    async fn follow(&mut self) -> Result<(), Option<kube::Error>> {
+        let version = self.seen.as_ref().and_then(|(lease, _)| lease.metadata.resource_version.clone());
+        let only = WatchParams::default().fields(&format!("metadata.name={}", self.name));
+        let events = self.api.watch(&only, version.as_deref().unwrap_or("0")).await?;
+        let mut events = pin!(events);
+        while let Some(ends) = self.ends() {
+            let Ok(event) = timeout_at(ends, events.try_next()).await else { return Ok(()) };
+            match event? {
+                Some(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => self.see(&lease),
+                Some(WatchEvent::Bookmark(_)) => (),
+                Some(WatchEvent::Deleted(_)) => return Ok(()),
+                Some(WatchEvent::Error(status)) => return Err(Some(kube::Error::Api(status))),
+                None => return Err(None),
+            }
+        }
+        Ok(())
+    }
+
     fn see(&mut self, found: &Lease) {
-        let known = self.seen.as_ref().is_some_and(|(lease, _)| lease.spec == found.spec);
-        if !known {
-            self.seen = Some((found.clone(), Instant::now()));
+        match &mut self.seen {
+            Some((lease, _)) if lease.spec == found.spec => *lease = found.clone(),
+            seen => *seen = Some((found.clone(), Instant::now())),
         }
     }
 
     fn may_take(&self, found: &Lease) -> bool {
         let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
-        match holder {
-            None | Some("") => true,
-            Some(holder) if holder == self.identity => true,
-            Some(_) => {
-                let seconds = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-                let lasts = seconds
-                    .and_then(|seconds| u64::try_from(seconds).ok())
-                    .map_or(DURATION, Duration::from_secs);
-                self.seen.as_ref().is_some_and(|(_, since)| since.elapsed() > lasts)
-            }
-        }
+        holder == Some(self.identity.as_str()) || self.is_free()
+    }
+
+    fn is_free(&self) -> bool {
+        self.ends().is_none_or(|ends| ends <= Instant::now())
+    }
+
+    /// When the lease as it was seen last ends; nothing if nobody has it.
+    fn ends(&self) -> Option<Instant> {
+        let (lease, since) = self.seen.as_ref()?;
+        let spec = lease.spec.as_ref()?;
+        spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        Some(*since + seconds.map_or(DURATION, Duration::from_secs))
     }
 
     fn taken(&self, mut lease: Lease, now: Timestamp) -> Lease {

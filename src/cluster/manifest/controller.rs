@@ -197,7 +197,7 @@ fn unprivileged(name: &str, image: &str) -> Value {
 }
 
 const WATCH: [&str; 2] = ["list", "watch"];
-const LEASE: [&str; 3] = ["get", "create", "update"];
+const LEASE: [&str; 4] = ["get", "watch", "create", "update"];
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})

@@ -24,7 +24,7 @@ pub(super) fn objects(request: &Request) -> Vec<Value> {
     let own = json!([
         rule(GROUP, "flexattachments", &["get", "list", "watch", "update"]),
         rule(GROUP, "flexdetachtasks", &["list", "create", "delete"]),
-        rule("coordination.k8s.io", "leases", &["get", "create", "update"]),
+        rule("coordination.k8s.io", "leases", &["get", "watch", "create", "update"]),
     ]);
     let mut objects = vec![account];
     objects.extend(granted(request, CONTROLLER, "Cluster", &everywhere));
