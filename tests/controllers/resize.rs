@@ -226,8 +226,9 @@ async fn by_nodes(subject: &Subject) -> Seen {
     }
     claims.kubelet_fails(&fails).await;
     claims.note(&fails, is_pending, &mut seen).await;
-    claims.kubelet_fails(&fails).await;
+    // The node is at it until it fails: the other way round it may have been told to go on.
     claims.ask(&fails, "48Mi").await;
+    claims.kubelet_fails(&fails).await;
     let less =
         |claim: &Value| is_pending(claim) && claim["status"]["allocatedResources"]["storage"] == "48Mi";
     claims.note(&fails, less, &mut seen).await;

@@ -22,7 +22,7 @@ pub(super) struct CsiController {
     #[arg(long, required = true, value_name = "unix:///PATH")]
     endpoint: Vec<String>,
     /// What to do
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "attach")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "attach,provision,resize")]
     work: Vec<Work>,
     #[command(flatten)]
     api: ApiServer,
@@ -69,7 +69,8 @@ impl CsiController {
         let capacity = self.capacity.then(|| self.telling(own));
         let health = Duration::from_secs(self.health_interval.max(1));
         let (watches, identity) = (Watches::default(), identity()?);
-        Ok(Setup { clients, watches, namespace, identity, timeout, capacity, health })
+        let attaches = self.work.contains(&Work::Attach);
+        Ok(Setup { clients, watches, namespace, identity, timeout, capacity, health, attaches })
     }
 
     /// In our pod's namespace: what owns it shall own the objects. It has its own name from the

@@ -1,6 +1,8 @@
 //! Reading and writing objects, as all controllers do it.
 
 use super::queue::Outcome;
+use http::Request;
+use http::header::CONTENT_TYPE;
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
 use kube::api::{Patch, PatchParams};
 use kube::core::{ClusterResourceScope, Status};
@@ -53,11 +55,6 @@ pub fn finalizers_with<K: Resource>(object: &K, finalizer: &str) -> Vec<String> 
     finalizers
 }
 
-/// An object's finalizers but this one.
-pub fn finalizers_without<K: Resource>(object: &K, finalizer: &str) -> Vec<String> {
-    object.finalizers().iter().filter(|name| *name != finalizer).cloned().collect()
-}
-
 /// An object that is in no namespace.
 pub trait OfCluster:
     Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug
@@ -77,6 +74,30 @@ pub async fn replace<K: OfCluster>(client: &Client, object: &K, mut metadata: Va
     let patch = Patch::Merge(json!({ "metadata": metadata }));
     match api.patch(&name, &PatchParams::default(), &patch).await {
         Err(error) if is(&error, 409) => api.get(&name).await.map(Arc::new),
+        patched => patched.map(Arc::new),
+    }
+}
+
+/// Takes finalizers off an object, whatever else of it has changed meanwhile; if its finalizers
+/// have, it is read once more.
+pub async fn unguard<K: OfCluster>(client: &Client, object: &K, finalizers: &[&str]) -> kube::Result<Arc<K>> {
+    let mut changes = vec![json!({ "op": "test", "path": "/metadata/uid", "value": object.uid() })];
+    // The last one first, so that the places of the others stay.
+    for (at, name) in object.finalizers().iter().enumerate().rev() {
+        if finalizers.contains(&name.as_str()) {
+            let path = format!("/metadata/finalizers/{at}");
+            changes.push(json!({ "op": "test", "path": path, "value": name }));
+            changes.push(json!({ "op": "remove", "path": path }));
+        }
+    }
+    let name = object.name_any();
+    let request = Request::patch(format!("{}/{name}", K::url_path(&(), None)))
+        .header(CONTENT_TYPE, "application/json-patch+json")
+        .body(Value::from(changes).to_string().into_bytes());
+    match client.request(request.map_err(|error| Error::Service(error.into()))?).await {
+        Err(error) if is(&error, 422) || is(&error, 409) => {
+            Api::all(client.clone()).get(&name).await.map(Arc::new)
+        }
         patched => patched.map(Arc::new),
     }
 }

@@ -144,7 +144,7 @@ impl Attacher {
             self.queue.add(Key::Volume(name.clone()));
         }
         if change.before.is_none() {
-            self.wake(|attachment| attachment.spec.source.persistent_volume_name.as_ref() == Some(&name));
+            self.wake(&name);
         }
     }
 
@@ -153,21 +153,17 @@ impl Attacher {
         let Some(node) = &change.now else { return };
         let has = |node: &CSINode| node.spec.drivers.iter().any(|driver| driver.name == self.driver.name);
         if has(node) && !change.before.as_deref().is_some_and(has) {
-            let name = node.name_any();
-            self.wake(|attachment| attachment.spec.node_name == name);
+            self.wake(&node.name_any());
         }
     }
 
-    /// Those that wait for something.
-    fn wake(&self, concerned: impl Fn(&VolumeAttachment) -> bool) {
-        let waits = |attachment: &VolumeAttachment| {
-            attachment.spec.attacher == self.driver.name
-                && (!is_attached(attachment) || attachment.metadata.deletion_timestamp.is_some())
-        };
-        for attachment in
-            self.watches.attachments.filtered(|attachment| waits(attachment) && concerned(attachment))
-        {
-            self.queue.add(Key::Attachment(attachment.name_any()));
+    /// Attachments that wait for something, and name this volume or node.
+    fn wake(&self, name: &str) {
+        for attachment in self.watches.attachments.naming(name) {
+            let waits = !is_attached(&attachment) || attachment.metadata.deletion_timestamp.is_some();
+            if waits && attachment.spec.attacher == self.driver.name {
+                self.queue.add(Key::Attachment(attachment.name_any()));
+            }
         }
     }
 
@@ -352,8 +348,7 @@ impl Attacher {
             if !attachment.finalizers().contains(&ours) {
                 break;
             }
-            let others = api::finalizers_without(&**attachment, &ours);
-            *attachment = api::replace(&self.client, &**attachment, json!({ "finalizers": others })).await?;
+            *attachment = api::unguard(&self.client, &**attachment, &[&ours]).await?;
         }
         if attachment.finalizers().is_empty() {
             // It is gone.
@@ -390,12 +385,11 @@ impl Attacher {
     /// A PersistentVolume that is being deleted goes when nothing needs it any more.
     async fn sync_volume(&self, name: &str) -> Outcome {
         let Some(volume) = self.watches.volumes.get(name) else { return Outcome::Done };
-        let attachments = self.watches.attachments.all();
+        let attachments = self.watches.attachments.naming(name);
         if !attachment::is_released(&volume, attachments.iter().map(|object| &**object), &self.driver.name) {
             return Outcome::Done;
         }
-        let others = api::finalizers_without(&*volume, &finalizer(&self.driver.name));
-        let replaced = api::replace(&self.client, &*volume, json!({ "finalizers": others })).await;
+        let replaced = api::unguard(&self.client, &*volume, &[&finalizer(&self.driver.name)]).await;
         if let Ok(volume) = &replaced {
             // One that was not as it was read is heard of here, and comes again.
             self.watches.volumes.written(volume);

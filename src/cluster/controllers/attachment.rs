@@ -18,9 +18,9 @@
 //! finalizers and annotations are those of upstream's external-attacher, so that either continues
 //! what the other has begun.
 
-use super::access;
 use super::driver::Facts;
 use super::volumes::{PersistentVolume, PersistentVolumeSpec, VolumeAttachment};
+use super::{access, creation};
 use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, SecretReference};
 use k8s_openapi::api::storage::v1::CSINode;
@@ -176,7 +176,7 @@ fn node_id(seen: &Seen<'_>) -> Result<String, String> {
 }
 
 /// Whether our finalizer on a PersistentVolume has served: the volume is to go, and no
-/// VolumeAttachment needs it any more.
+/// VolumeAttachment needs it any more. Not while a provisioner keeps it, which may take off both.
 pub fn is_released<'a>(
     volume: &PersistentVolume,
     mut attachments: impl Iterator<Item = &'a VolumeAttachment>,
@@ -188,6 +188,7 @@ pub fn is_released<'a>(
     };
     volume.metadata.deletion_timestamp.is_some()
         && volume.finalizers().contains(&finalizer(driver))
+        && !volume.finalizers().iter().any(|name| name == creation::FINALIZER)
         && !attachments.any(needs)
 }
 

@@ -192,12 +192,12 @@ impl Health {
             (Some(message), Some((before, when))) if message == *before && when.elapsed() < STILL => (),
             (Some(message), _) => {
                 tracing::warn!(volume = volume.metadata.name, reason = message, "a volume is not well");
-                if self.events.tell(&claim, Kind::Warning, ABNORMAL, &message).await {
+                if self.events.tell_now(&claim, Kind::Warning, ABNORMAL, &message).await {
                     self.told.insert(uid, (message, Instant::now()));
                 }
             }
             (None, Some(_)) => {
-                if self.events.tell(&claim, Kind::Normal, NORMAL, WELL_AGAIN).await {
+                if self.events.tell_now(&claim, Kind::Normal, NORMAL, WELL_AGAIN).await {
                     self.told.remove(&uid);
                 }
             }

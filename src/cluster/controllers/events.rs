@@ -14,7 +14,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
 
 /// What Kubernetes takes for a message.
 pub const MESSAGE_LIMIT: usize = 1024;
@@ -25,6 +26,12 @@ const NAME_LIMIT: usize = 230;
 /// Sentences that are remembered, to be counted.
 const REMEMBERED: usize = 1024;
 
+/// Events that are written at the same time.
+const LANES: usize = 4;
+
+/// Sentences that wait in one lane.
+const WAITING: usize = 256;
+
 /// How it looks to who reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -34,44 +41,94 @@ pub enum Kind {
     Warning,
 }
 
-/// Uid of the object, reason and message.
-type Sentence = (String, String, String);
+/// Identity of a sentence: uid of the object, reason and message.
+type Id = (String, String, String);
 
 /// The Event of a sentence, and how often it was said.
 type Said = (String, i32);
 
-/// Who tells.
+/// One sentence about an object.
+#[derive(Debug)]
+struct Sentence {
+    about: ObjectReference,
+    kind: Kind,
+    reason: String,
+    message: String,
+}
+
+/// Events of a controller. Most are written some time later: no work waits for them.
 #[expect(missing_debug_implementations, reason = "a client of the API server has none")]
 pub struct Events {
-    client: Client,
-    source: String,
-    said: Mutex<HashMap<Sentence, Said>>,
+    writer: Arc<Writer>,
+    lanes: Vec<mpsc::Sender<Sentence>>,
 }
 
 impl Events {
-    /// For a controller, of this name.
+    /// For a controller, of this name. Call it within a runtime.
     pub fn new(client: Client, source: String) -> Self {
-        Self { client, source, said: Mutex::default() }
+        let writer = Arc::new(Writer { client, source, said: Mutex::default() });
+        let lanes = (0..LANES).map(|_| {
+            let (lane, mut waiting) = mpsc::channel::<Sentence>(WAITING);
+            let writer = Arc::clone(&writer);
+            tokio::spawn(async move {
+                while let Some(sentence) = waiting.recv().await {
+                    writer.write(&sentence).await;
+                }
+            });
+            lane
+        });
+        Self { lanes: lanes.collect(), writer }
     }
 
-    /// Tells of an object; whether it could.
-    pub async fn tell(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) -> bool {
+    /// Tells of an object, soon: what is told of one object is written in its order. Dropped if too
+    /// many Events wait.
+    pub fn tell(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) {
+        let sentence = Sentence::new(about, kind, reason, message);
+        let uid = about.uid.as_deref().unwrap_or_default();
+        let lane = uid.bytes().fold(0, |lane: usize, byte| lane.wrapping_mul(31).wrapping_add(byte.into()));
+        if self.lanes[lane % LANES].try_send(sentence).is_err() {
+            tracing::warn!(reason, "too many Events wait: one is left out");
+        }
+    }
+
+    /// Tells of an object now; whether it could.
+    pub async fn tell_now(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) -> bool {
+        self.writer.write(&Sentence::new(about, kind, reason, message)).await
+    }
+}
+
+impl Sentence {
+    fn new(about: &ObjectReference, kind: Kind, reason: &str, message: &str) -> Self {
         let message = one_line(message, MESSAGE_LIMIT);
-        let sentence = (about.uid.clone().unwrap_or_default(), reason.to_owned(), message.clone());
+        Self { about: about.clone(), kind, reason: reason.to_owned(), message }
+    }
+}
+
+/// Writes Events, and counts those that come again.
+struct Writer {
+    client: Client,
+    source: String,
+    said: Mutex<HashMap<Id, Said>>,
+}
+
+impl Writer {
+    async fn write(&self, sentence: &Sentence) -> bool {
+        let about = &sentence.about;
+        let id = (about.uid.clone().unwrap_or_default(), sentence.reason.clone(), sentence.message.clone());
         let namespace = about.namespace.as_deref().unwrap_or("default");
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let before = self.said().get(&sentence).cloned();
+        let before = self.said().get(&id).cloned();
         let told = match before {
             Some(said) => count(&api, said).await,
             None => Ok(None),
         };
         let told = match told {
-            Ok(None) => self.begin(&api, about, (kind, reason, &message)).await.map(Some),
+            Ok(None) => self.begin(&api, sentence).await.map(Some),
             told => told,
         };
         match told {
             Ok(said) => {
-                self.remember(sentence, said);
+                self.remember(id, said);
                 true
             }
             Err(error) => {
@@ -81,24 +138,20 @@ impl Events {
         }
     }
 
-    fn said(&self) -> std::sync::MutexGuard<'_, HashMap<Sentence, Said>> {
+    fn said(&self) -> std::sync::MutexGuard<'_, HashMap<Id, Said>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, sentence: Sentence, said: Option<Said>) {
+    fn remember(&self, id: Id, said: Option<Said>) {
         let mut known = self.said();
         if known.len() >= REMEMBERED {
             known.clear();
         }
-        known.extend(said.map(|said| (sentence, said)));
+        known.extend(said.map(|said| (id, said)));
     }
 
-    async fn begin(
-        &self,
-        api: &Api<Event>,
-        about: &ObjectReference,
-        (kind, reason, message): (Kind, &str, &str),
-    ) -> kube::Result<Said> {
+    async fn begin(&self, api: &Api<Event>, sentence: &Sentence) -> kube::Result<Said> {
+        let about = &sentence.about;
         let now = Timestamp::now();
         let name = name(about.name.as_deref().unwrap_or_default(), now);
         let event = Event {
@@ -108,9 +161,9 @@ impl Events {
                 ..ObjectMeta::default()
             },
             involved_object: about.clone(),
-            reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()),
-            type_: Some(format!("{kind:?}")),
+            reason: Some(sentence.reason.clone()),
+            message: Some(sentence.message.clone()),
+            type_: Some(format!("{:?}", sentence.kind)),
             count: Some(1),
             first_timestamp: Some(Time(now)),
             last_timestamp: Some(Time(now)),

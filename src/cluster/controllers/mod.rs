@@ -78,6 +78,8 @@ pub struct Setup {
     pub capacity: Option<Telling>,
     /// How often a driver is asked which volumes are not well.
     pub health: Duration,
+    /// Whether volumes are attached as well.
+    pub attaches: bool,
 }
 
 /// What is done for a driver. Each has a lease of its own, because upstream has a sidecar for each.
@@ -109,7 +111,7 @@ impl Work {
 
     /// Until it is dropped.
     async fn run(self, setup: Setup, driver: Driver) {
-        let Setup { clients, watches, identity, timeout, capacity, health, .. } = setup;
+        let Setup { clients, watches, identity, timeout, capacity, health, attaches, .. } = setup;
         let client = clients.objects;
         match self {
             Self::Attach => attacher::run(client, &watches, driver, timeout).await,
@@ -119,8 +121,8 @@ impl Work {
                     let (client, watches, driver) = (client.clone(), watches.clone(), driver.clone());
                     capacities::run(client, watches, driver, telling, timeout, Arc::clone(&full))
                 });
-                let provisioning =
-                    provisioner::run(client, watches, driver, identity, timeout, Arc::clone(&full));
+                let beside = (Arc::clone(&full), attaches);
+                let provisioning = provisioner::run(client, watches, driver, identity, timeout, beside);
                 tokio::join!(provisioning, OptionFuture::from(telling));
             }
             Self::Resize => resizer::run(client, watches, driver, timeout).await,

@@ -48,6 +48,9 @@ struct Provisioner {
     watches: Watches,
     /// Whether nodes are watched: topology matters to the driver.
     placed: bool,
+    /// Whether this process also attaches volumes, by its driver: one request less for each if the
+    /// attacher's finalizer comes and goes with the PersistentVolume.
+    attaches: bool,
     queue: Arc<Queue<Key>>,
     /// What the driver was asked and may be doing, by the uid of the claim.
     begun: Mutex<HashMap<String, Arc<Plan>>>,
@@ -70,11 +73,12 @@ pub async fn run(
     driver: Driver,
     identity: String,
     timeout: Duration,
-    full: Arc<Full>,
+    (full, attaches): (Arc<Full>, bool),
 ) {
-    let placed = driver.known().await.topology;
-    let provisioner = Provisioner::new(client, watches, driver, identity, timeout, placed);
-    let provisioner = Arc::new(Provisioner { full, ..provisioner });
+    let facts = driver.known().await;
+    let provisioner = Provisioner::new(client, watches, driver, identity, timeout, facts.topology);
+    let attaches = attaches && facts.publishes;
+    let provisioner = Arc::new(Provisioner { attaches, full, ..provisioner });
     let _told = provisioner.listen();
     provisioner.known().await;
     let queue = Arc::clone(&provisioner.queue);
@@ -91,8 +95,8 @@ impl Provisioner {
         placed: bool,
     ) -> Self {
         let events = Events::new(client.clone(), format!("{}_{identity}", driver.name));
-        let (queue, begun, full) = (Arc::default(), Mutex::default(), Arc::default());
-        Self { client, driver, identity, timeout, events, watches, placed, queue, begun, full }
+        let (attaches, queue, begun, full) = (false, Arc::default(), Mutex::default(), Arc::default());
+        Self { client, driver, identity, timeout, events, watches, placed, attaches, queue, begun, full }
     }
 
     fn listen(self: &Arc<Self>) -> Told {

@@ -182,7 +182,7 @@ impl Resizer {
         let Some(mut volume) = volume else { return Ok(Outcome::Done) };
         let (facts, growth) = match self.growth().await {
             Ok(known) => known,
-            Err(status) => return Ok(self.refuse(claim, &in_words(&failed(status)), Outcome::Failed).await),
+            Err(status) => return Ok(self.refuse(claim, &in_words(&failed(status)), Outcome::Failed)),
         };
         for _ in 0..STEPS {
             let memory = self.memory(claim);
@@ -191,7 +191,7 @@ impl Resizer {
                 Step::Later => return Ok(Outcome::Refused),
                 Step::Refuse => {
                     let why = format!("driver {} grows no volumes: it has no EXPAND_VOLUME", facts.name);
-                    return Ok(self.refuse(claim, &why, Outcome::Refused).await);
+                    return Ok(self.refuse(claim, &why, Outcome::Refused));
                 }
                 Step::Forget => {
                     let annotations = json!({ "annotations": { SIZE_BEFORE: null } });
@@ -223,9 +223,9 @@ impl Resizer {
         Ok((facts, growth))
     }
 
-    async fn refuse(&self, claim: &PersistentVolumeClaim, why: &str, outcome: Outcome) -> Outcome {
+    fn refuse(&self, claim: &PersistentVolumeClaim, why: &str, outcome: Outcome) -> Outcome {
         tracing::warn!(reason = why, "not grown");
-        self.events.tell(&claim.object_ref(&()), Kind::Warning, "VolumeResizeFailed", why).await;
+        self.events.tell(&claim.object_ref(&()), Kind::Warning, "VolumeResizeFailed", why);
         outcome
     }
 
@@ -256,19 +256,17 @@ impl Resizer {
                 claim.name_any(),
                 facts.name
             );
-            return Ok(self.refuse(claim, &why, Outcome::Failed).await);
+            return Ok(self.refuse(claim, &why, Outcome::Failed));
         }
         self.remember(claim, |known| known.in_use = false);
         let about = claim.object_ref(&());
         let begun = format!("External resizer is resizing volume {}", volume.name_any());
-        let telling = self.events.tell(&about, Kind::Normal, "Resizing", &begun);
-        let asking = async {
-            match growth {
-                Growth::Controller => self.ask(volume, &size, facts).await,
-                _ => Ok((size.clone(), true)),
-            }
+        self.events.tell(&about, Kind::Normal, "Resizing", &begun);
+        let asked = match growth {
+            Growth::Controller => self.ask(volume, &size, facts).await,
+            _ => Ok((size.clone(), true)),
         };
-        match tokio::join!(telling, asking).1 {
+        match asked {
             Ok((size, by_node)) => self.grown(claim, volume, &size, by_node).await,
             Err(failure) => self.not_grown(claim, volume, &failure).await,
         }
@@ -334,7 +332,7 @@ impl Resizer {
         // More may be asked for than was begun: that its capacity has changed is news.
         self.write(claim, &patch).await?;
         tracing::info!(volume = volume.name_any(), size = size.0, by_node, "grown");
-        self.events.tell(&claim.object_ref(&()), Kind::Normal, reason, message).await;
+        self.events.tell(&claim.object_ref(&()), Kind::Normal, reason, message);
         Ok(Outcome::Done)
     }
 
@@ -358,7 +356,7 @@ impl Resizer {
             self.driver.name
         );
         let outcome = if fate == Fate::Infeasible { Outcome::Refused } else { Outcome::Failed };
-        let outcome = self.refuse(claim, &why, outcome).await;
+        let outcome = self.refuse(claim, &why, outcome);
         if fate != Fate::Unknown {
             let patch = expansion::failed(claim, &words, fate == Fate::Infeasible, &now());
             if let Some(patch) = patch {

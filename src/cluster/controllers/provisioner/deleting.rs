@@ -6,7 +6,7 @@ use super::super::events::Kind;
 use super::super::queue::{Outcome, Version};
 use super::super::volumes::PersistentVolume;
 use super::super::watches::version;
-use super::super::{api, reclaim};
+use super::super::{api, attachment, reclaim};
 use super::Provisioner;
 use crate::wire::csi::DeleteVolumeRequest;
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
@@ -27,16 +27,16 @@ impl Provisioner {
 
     async fn reclaim(&self, volume: &mut Arc<PersistentVolume>) -> Outcome {
         for _ in 0..api::CONFLICTS {
-            let attachments = self.watches.attachments.all();
+            let attachments = self.watches.attachments.naming(&volume.name_any());
             let attachments = attachments.iter().map(|attachment| &**attachment);
             let changed = match reclaim::decide(volume, attachments, &self.driver.name) {
                 reclaim::Step::Nothing => return Outcome::Done,
-                reclaim::Step::Guard => self.guard(volume, true).await,
-                reclaim::Step::Unguard => self.guard(volume, false).await,
+                reclaim::Step::Guard => self.guard(volume).await,
+                reclaim::Step::Unguard => api::unguard(&self.client, &**volume, &[FINALIZER]).await,
                 reclaim::Step::Wait(node) => {
                     let message =
                         format!("volume is still attached to node {node}: it is deleted when it is detached");
-                    self.events.tell(&volume.object_ref(&()), Kind::Normal, "VolumeDelete", &message).await;
+                    self.events.tell(&volume.object_ref(&()), Kind::Normal, "VolumeDelete", &message);
                     return Outcome::Done;
                 }
                 reclaim::Step::Delete(handle) => return self.delete(volume, handle).await,
@@ -49,12 +49,8 @@ impl Provisioner {
         Outcome::Failed
     }
 
-    async fn guard(&self, volume: &PersistentVolume, on: bool) -> kube::Result<Arc<PersistentVolume>> {
-        let finalizers = if on {
-            api::finalizers_with(volume, FINALIZER)
-        } else {
-            api::finalizers_without(volume, FINALIZER)
-        };
+    async fn guard(&self, volume: &PersistentVolume) -> kube::Result<Arc<PersistentVolume>> {
+        let finalizers = api::finalizers_with(volume, FINALIZER);
         api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await
     }
 
@@ -62,7 +58,7 @@ impl Provisioner {
     async fn delete(&self, volume: &mut Arc<PersistentVolume>, volume_id: String) -> Outcome {
         if let Err(message) = self.delete_volume(volume, volume_id).await {
             tracing::warn!(reason = message, "not deleted");
-            self.events.tell(&volume.object_ref(&()), Kind::Warning, "VolumeFailedDelete", &message).await;
+            self.events.tell(&volume.object_ref(&()), Kind::Warning, "VolumeFailedDelete", &message);
             return Outcome::Failed;
         }
         tracing::info!("deleted");
@@ -121,7 +117,10 @@ impl Provisioner {
             if !volume.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
                 break;
             }
-            let left = self.guard(volume, false).await?;
+            // Nothing is attached any more.
+            let attacher = self.attaches.then(|| attachment::finalizer(&self.driver.name));
+            let ours = std::iter::once(FINALIZER).chain(attacher.as_deref());
+            let left = api::unguard(&self.client, &**volume, &ours.collect::<Vec<_>>()).await?;
             if left.uid() != volume.uid() {
                 break;
             }

@@ -1,6 +1,5 @@
 //! A claim: what is asked of the driver, and what becomes of its answer.
 
-use super::super::api;
 use super::super::claim::{self, Fate, Refusal, fate};
 use super::super::creation::{Plan, SELECTED_NODE, volume_name};
 use super::super::driver::{Facts, in_words, within};
@@ -8,6 +7,7 @@ use super::super::events::Kind;
 use super::super::queue::Outcome;
 use super::super::topology::Nodes;
 use super::super::volumes::PersistentVolume;
+use super::super::{api, attachment};
 use super::Provisioner;
 use crate::wire::csi::{DeleteVolumeRequest, Volume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -36,7 +36,7 @@ impl Provisioner {
             Ok(claim::Step::Nothing) => Outcome::Done,
             Ok(claim::Step::Populated) => {
                 let message = "the volume is left to the controller that fills it from the claim's source";
-                self.events.tell(&claim.object_ref(&()), Kind::Normal, "Provisioning", message).await;
+                self.events.tell(&claim.object_ref(&()), Kind::Normal, "Provisioning", message);
                 Outcome::Done
             }
             Ok(claim::Step::Provision(plan)) => self.provision(uid, Arc::new(*plan)).await,
@@ -73,7 +73,7 @@ impl Provisioner {
         let (Refusal::Wait(said) | Refusal::Said(said) | Refusal::Elsewhere(said)) = &refusal;
         tracing::warn!(reason = said, "not provisioned");
         if !matches!(refusal, Refusal::Wait(_)) {
-            self.events.tell(&claim.object_ref(&()), Kind::Warning, "ProvisioningFailed", said).await;
+            self.events.tell(&claim.object_ref(&()), Kind::Warning, "ProvisioningFailed", said);
         }
         match refusal {
             Refusal::Wait(_) => Outcome::Done,
@@ -89,35 +89,39 @@ impl Provisioner {
     async fn provision(&self, uid: &str, plan: Arc<Plan>) -> Outcome {
         let secrets = match api::secrets(&self.client, plan.secret.as_ref()).await {
             Ok(secrets) => secrets,
-            Err(missing) => return self.failed(&plan, &missing, Outcome::Failed).await,
+            Err(missing) => return self.failed(&plan, &missing, Outcome::Failed),
         };
         self.begun().insert(uid.to_owned(), Arc::clone(&plan));
         let mut request = plan.request.clone();
         request.secrets.clone_from(&secrets);
         let message = format!("asking driver {} for volume {}", self.driver.name, request.name);
-        let telling = self.events.tell(&plan.claim, Kind::Normal, "Provisioning", &message);
-        let mut controller = self.driver.controller();
-        let asking = controller.create_volume(within(request, self.timeout));
-        let (_, answer) = tokio::join!(telling, asking);
+        self.events.tell(&plan.claim, Kind::Normal, "Provisioning", &message);
+        let answer = self.driver.controller().create_volume(within(request, self.timeout)).await;
         match answer.map(|answer| answer.into_inner().volume.unwrap_or_default()) {
             Ok(made) if made.volume_id.is_empty() => {
-                self.failed(&plan, "the driver made a volume without an id", Outcome::Failed).await
+                self.failed(&plan, "the driver made a volume without an id", Outcome::Failed)
             }
             Ok(made) => self.made(uid, &plan, made, secrets).await,
             Err(status) => self.not_made(uid, &plan, &status).await,
         }
     }
 
-    async fn failed(&self, plan: &Plan, message: &str, outcome: Outcome) -> Outcome {
+    fn failed(&self, plan: &Plan, message: &str, outcome: Outcome) -> Outcome {
         tracing::warn!(reason = message, "not provisioned");
-        self.events.tell(&plan.claim, Kind::Warning, "ProvisioningFailed", message).await;
+        self.events.tell(&plan.claim, Kind::Warning, "ProvisioningFailed", message);
         outcome
     }
 
     /// The volume is there: its PersistentVolume has to be written, or it has to be deleted.
     async fn made(&self, uid: &str, plan: &Plan, made: Volume, secrets: HashMap<String, String>) -> Outcome {
         let volume = match plan.volume(&made) {
-            Ok(volume) => volume,
+            Ok(mut volume) => {
+                if self.attaches {
+                    let attacher = attachment::finalizer(&self.driver.name);
+                    volume.metadata.finalizers.get_or_insert_default().push(attacher);
+                }
+                volume
+            }
             Err(small) => {
                 let request = DeleteVolumeRequest { volume_id: made.volume_id, secrets };
                 let deleted = self.driver.controller().delete_volume(within(request, self.timeout)).await;
@@ -126,7 +130,7 @@ impl Provisioner {
                     |_| "and has deleted it".to_owned(),
                 );
                 // As long as it is not known to be deleted it is asked for, and found, again.
-                return self.failed(plan, &format!("{small}, {deleted}"), Outcome::Failed).await;
+                return self.failed(plan, &format!("{small}, {deleted}"), Outcome::Failed);
             }
         };
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
@@ -138,14 +142,14 @@ impl Provisioner {
                     made.volume_id,
                     api::reason(&error)
                 );
-                self.failed(plan, &message, Outcome::Failed).await
+                self.failed(plan, &message, Outcome::Failed)
             }
             // It was written before, and the answer was lost.
             Ok(()) | Err(_) => {
                 self.begun().remove(uid);
                 tracing::info!(volume = volume.name_any(), "provisioned");
                 let message = format!("provisioned volume {}", volume.name_any());
-                self.events.tell(&plan.claim, Kind::Normal, "ProvisioningSucceeded", &message).await;
+                self.events.tell(&plan.claim, Kind::Normal, "ProvisioningSucceeded", &message);
                 Outcome::Done
             }
         }
@@ -160,7 +164,7 @@ impl Provisioner {
             let (class, segment) = plan.place();
             self.full.add(class, segment);
         }
-        let failed = self.failed(plan, &in_words(status), Outcome::Failed).await;
+        let failed = self.failed(plan, &in_words(status), Outcome::Failed);
         match fate {
             Fate::Unknown | Fate::Failed => failed,
             Fate::Infeasible => Outcome::Refused,

@@ -172,8 +172,12 @@ impl World {
         Client::new(service, "default")
     }
 
-    /// What was asked since the last time, of volumes, claims and Secrets; and what was said.
-    fn asked(&self) -> (Vec<String>, Vec<String>) {
+    /// What was asked since the last time, of volumes, claims and Secrets; and what was said, which
+    /// comes a little later.
+    async fn asked(&self) -> (Vec<String>, Vec<String>) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
         let mut server = self.server();
         (std::mem::take(&mut server.asked), std::mem::take(&mut server.said))
     }
@@ -203,6 +207,15 @@ impl Server {
             (_, None) => (404, failure(404)),
             ("DELETE", Some(mut found)) => {
                 found["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                self.objects.insert(path, found.clone());
+                (200, found)
+            }
+            ("PATCH", Some(mut found)) if body.is_array() => {
+                let removed = body.as_array().unwrap().iter().filter(|change| change["op"] == "remove");
+                for change in removed {
+                    let at = change["path"].as_str().unwrap().rsplit('/').next().unwrap();
+                    found["metadata"]["finalizers"].as_array_mut().unwrap().remove(at.parse().unwrap());
+                }
                 self.objects.insert(path, found.clone());
                 (200, found)
             }
@@ -309,7 +322,7 @@ async fn a_claim_costs_three_requests() {
     let mut play = Play::begin(&[]).await;
     play.claimed(json!({}));
     assert_eq!(play.claim().await, Outcome::Done);
-    let (asked, said) = play.world.asked();
+    let (asked, said) = play.world.asked().await;
     assert_eq!(asked, ["POST persistentvolumes/pvc-u1"]);
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[0].starts_with("Provisioning: ") && said[1].starts_with("ProvisioningSucceeded: "));
@@ -340,7 +353,7 @@ async fn a_broken_connection_says_nothing_of_the_volume() {
     let mut play = Play::begin(&[Answer::Broken]).await;
     let claim = play.claimed(json!({}));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Failed, true));
-    let (_, said) = play.world.asked();
+    let (_, said) = play.world.asked().await;
     play.watches.claims.told(gone(claim));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Done, false), "{said:?}");
     assert_eq!(play.driver.disks().made, ["pvc-u1"]);
@@ -389,7 +402,7 @@ async fn another_node_is_selected_where_there_is_no_room() {
     play.world.server().objects.insert(path.to_owned(), serde_json::to_value(&claim).unwrap());
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Done, false));
     assert!(play.world.server().objects[path]["metadata"]["annotations"][NODE].is_null());
-    let (asked, _) = play.world.asked();
+    let (asked, _) = play.world.asked().await;
     assert_eq!(asked, [format!("GET {path}"), format!("PATCH {path}")]);
     let asked = play.driver.disks().asked[0].accessibility_requirements.clone().unwrap();
     assert_eq!((asked.requisite.len(), asked.preferred.len()), (1, 1));
@@ -408,9 +421,9 @@ async fn the_secret_of_the_class_is_read_for_each_call() {
     for outcome in [Outcome::Failed, Outcome::Done] {
         assert_eq!(play.claim().await, outcome);
     }
-    let disks = play.driver.disks();
-    assert!(disks.asked.len() == 2 && disks.asked.iter().all(|asked| asked.secrets["word"] == "hidden"));
-    let (_, said) = play.world.asked();
+    let asked = std::mem::take(&mut play.driver.disks().asked);
+    assert!(asked.len() == 2 && asked.iter().all(|asked| asked.secrets["word"] == "hidden"));
+    let (_, said) = play.world.asked().await;
     assert!(said.iter().all(|said| !said.contains("hidden")), "{said:?}");
 }
 
@@ -419,7 +432,7 @@ async fn the_volume_goes_before_its_object() {
     let mut play = Play::begin(&[]).await;
     play.told(json!({}));
     assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Done);
-    let (asked, said) = play.world.asked();
+    let (asked, said) = play.world.asked().await;
     assert_eq!(asked, ["DELETE persistentvolumes/pv", "PATCH persistentvolumes/pv"]);
     assert_eq!((play.driver.disks().deleted.len(), said), (1, Vec::new()));
     assert_eq!(play.world.server().objects["persistentvolumes/pv"]["metadata"]["finalizers"], json!([]));
@@ -440,7 +453,7 @@ async fn a_secret_that_has_gone_keeps_no_volume() {
     play.world.server().fails.extend([("secrets", 403), ("secrets", 403)]);
     assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Failed);
     assert!(play.driver.disks().deleted.is_empty());
-    let (_, said) = play.world.asked();
+    let (_, said) = play.world.asked().await;
     assert!(said[0].starts_with("VolumeFailedDelete: "), "{said:?}");
 }
 
