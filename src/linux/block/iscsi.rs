@@ -455,6 +455,7 @@ mod tests {
     }
 
     /// The directories that the kernel shows of a session through this interface, with these units.
+    #[expect(clippy::disallowed_methods, reason = "plain files of a test")]
     fn fake_session(interface: &str, units: &[u16]) -> (tempfile::TempDir, Session) {
         let root = tempfile::tempdir().unwrap();
         let session = root.path().join("session4");
