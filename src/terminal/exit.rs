@@ -18,15 +18,15 @@ pub fn wants_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
-/// Of a command line that cannot be parsed. Help and version are no errors, but clap hands them out
-/// the same way.
-pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
+/// Of a command line that cannot be parsed, with clap's words or others. Help and version are no
+/// errors, but clap hands them out the same way.
+pub fn usage(error: &clap::Error, words: Option<String>, json: bool) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // Nothing to be done about a closed terminal.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let text = error.render().to_string();
+    let text = words.unwrap_or_else(|| error.render().to_string());
     // A value that is refused comes with its fix.
     let complete = error.kind() == ErrorKind::ValueValidation;
     let text = text.split("\n\n").next().filter(|_| complete).unwrap_or(&text);

@@ -17,13 +17,18 @@ pub trait Program: Parser {
 
     /// What is said of a command that failed, and the exit status for it.
     fn failed(error: Error) -> (String, u8);
+
+    /// What is said in place of clap's words, of a command line that cannot be read.
+    fn explain(_error: &clap::Error) -> Option<String> {
+        None
+    }
 }
 
 /// Reads the command line (`arguments[0]` is the program) and does what it says.
 pub fn main<P: Program>(arguments: &[OsString]) -> ExitCode {
     let program = match P::try_parse_from(arguments) {
         Ok(program) => program,
-        Err(error) => return usage(&error, wants_json(arguments)),
+        Err(error) => return usage(&error, P::explain(&error), wants_json(arguments)),
     };
     let json = program.json();
     let done = program.run(arguments, &mut Screen::standard(json));

@@ -15,6 +15,7 @@ mod claimed;
 mod cut;
 mod driver;
 mod figures;
+mod flags;
 mod health;
 mod interrupted;
 mod killed;

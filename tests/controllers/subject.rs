@@ -339,7 +339,7 @@ pub(crate) fn merge(base: &mut Value, change: Value) {
 }
 
 /// The program under test: a release where there is one.
-fn flexvold() -> PathBuf {
+pub(crate) fn flexvold() -> PathBuf {
     let release =
         std::env::var_os("FLEXVOL_RELEASE").map(|path| PathBuf::from(path).with_file_name("flexvold"));
     release.filter(|path| path.exists()).unwrap_or_else(|| env!("CARGO_BIN_EXE_flexvold").into())

@@ -6,6 +6,7 @@ use super::log::Log;
 use crate::controllers::capacities::Telling;
 use crate::controllers::client::connect;
 use crate::controllers::watches::Watches;
+use crate::controllers::wishes::Wishes;
 use crate::controllers::{Setup, Work, run};
 use crate::csi::sockets;
 use anyhow::{Context as _, Result, ensure};
@@ -43,6 +44,8 @@ pub(super) struct CsiController {
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     health_interval: u64,
     #[command(flatten)]
+    wishes: Wishes,
+    #[command(flatten)]
     log: Log,
 }
 
@@ -69,8 +72,9 @@ impl CsiController {
         let capacity = self.capacity.then(|| self.telling(own));
         let health = Duration::from_secs(self.health_interval.max(1));
         let (watches, identity) = (Watches::default(), identity()?);
+        let wishes = self.wishes.clone().into();
         let attaches = self.work.contains(&Work::Attach);
-        Ok(Setup { clients, watches, namespace, identity, timeout, capacity, health, attaches })
+        Ok(Setup { clients, watches, namespace, identity, timeout, capacity, health, attaches, wishes })
     }
 
     /// In our pod's namespace: what owns it shall own the objects. It has its own name from the

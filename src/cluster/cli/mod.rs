@@ -17,6 +17,7 @@ mod mounter;
 mod status;
 mod stores;
 mod trial;
+mod upstream;
 mod why;
 
 use crate::kubectl::asking::calls;
@@ -85,6 +86,10 @@ impl Program for Cli {
 
     fn failed(error: Error) -> (String, u8) {
         (to_failure(error).message(), 1)
+    }
+
+    fn explain(error: &clap::Error) -> Option<String> {
+        upstream::explain(error)
     }
 }
 

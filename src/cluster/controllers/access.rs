@@ -29,6 +29,15 @@ pub fn of_volume(
     Ok(VolumeCapability { access_mode: Some(AccessMode { mode }), access_type: Some(access_type) })
 }
 
+/// Names the file system of a volume that names none.
+pub fn by_default(capability: &mut VolumeCapability, fs_type: &str) {
+    if let Some(AccessType::Mount(mount)) = &mut capability.access_type
+        && mount.fs_type.is_empty()
+    {
+        fs_type.clone_into(&mut mount.fs_type);
+    }
+}
+
 fn mode(modes: &[String], single_node_multi_writer: bool) -> Result<Mode, String> {
     let modes: BTreeSet<&str> = modes.iter().map(String::as_str).collect();
     let has = |mode| modes.contains(mode);

@@ -6,6 +6,7 @@
 //! finalizers carries the version that was read, so no other controller's finalizer comes back or
 //! is lost.
 
+use super::access;
 use super::api::{self, secrets};
 use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
 use super::driver::{Driver, Facts, failed, in_words, within};
@@ -13,6 +14,7 @@ use super::published::Published;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
 use super::watches::{Change, Listener, Watches, version};
+use super::wishes::Wishes;
 use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::jiff::Timestamp;
@@ -77,6 +79,7 @@ impl From<tonic::Status> for Failure {
 struct Attacher {
     client: Client,
     driver: Driver,
+    wishes: Arc<Wishes>,
     timeout: Duration,
     watches: Watches,
     queue: Arc<Queue<Key>>,
@@ -85,9 +88,9 @@ struct Attacher {
 }
 
 /// Attaches and detaches until it is dropped.
-pub async fn run(client: Client, watches: &Watches, driver: Driver, timeout: Duration) {
+pub async fn run(client: Client, watches: &Watches, driver: Driver, wishes: Arc<Wishes>, timeout: Duration) {
     let (watches, queue, contradicted) = (watches.clone(), Arc::default(), Mutex::default());
-    let attacher = Arc::new(Attacher { client, driver, timeout, watches, queue, contradicted });
+    let attacher = Arc::new(Attacher { client, driver, wishes, timeout, watches, queue, contradicted });
     let _told = attacher.listen();
     attacher.known().await;
     let working = Arc::clone(&attacher);
@@ -235,6 +238,10 @@ impl Attacher {
                     *attachment = self.guard(attachment, &node, &facts).await?;
                 }
                 Step::Publish(mut request, secret) => {
+                    let default = self.wishes.default_fstype.as_ref();
+                    if let Some((capability, fs_type)) = request.volume_capability.as_mut().zip(default) {
+                        access::by_default(capability, fs_type);
+                    }
                     request.secrets = match known.take() {
                         Some(known) => known,
                         None => secrets(&self.client, secret.as_ref()).await?,

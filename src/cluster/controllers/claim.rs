@@ -25,6 +25,7 @@
 use super::creation::{Plan, selected_node};
 use super::driver::Facts;
 use super::topology::{self, Missing, Nodes, Wanted};
+use super::wishes::Wishes;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
@@ -52,6 +53,8 @@ pub struct Seen<'a> {
     pub nodes: &'a Nodes,
     /// This process.
     pub identity: &'a str,
+    /// Its flags.
+    pub wishes: &'a Wishes,
 }
 
 /// One step.
@@ -121,7 +124,7 @@ pub fn decide(seen: &Seen<'_>) -> Result<Step, Refusal> {
         return Err(format!("driver {} makes no volumes: it has no CREATE_DELETE_VOLUME", driver.name).into());
     }
     let requirement = if driver.topology { place(seen, class)? } else { None };
-    let plan = Plan::make(claim, class, driver, requirement, seen.identity)?;
+    let plan = Plan::make(claim, class, driver, requirement, (seen.identity, seen.wishes))?;
     Ok(Step::Provision(Box::new(plan)))
 }
 
@@ -134,6 +137,8 @@ fn place(
         claim: seen.claim.metadata.name.as_deref().unwrap_or_default(),
         allowed: class.allowed_topologies.as_deref().unwrap_or_default(),
         node: selected_node(seen.claim),
+        strict: seen.wishes.strict_topology,
+        everywhere: seen.wishes.immediate_topology,
     };
     topology::requirement(wanted, seen.nodes).map_err(|missing| match missing {
         Missing::Node(sentence) => Refusal::Elsewhere(sentence),
@@ -204,8 +209,9 @@ mod tests {
         provisioned: bool,
         driver: &Facts,
     ) -> Result<Step, Refusal> {
-        let (claim, nodes) = (claim(claim_changes), Nodes::default());
-        decide(&Seen { claim: &claim, class, provisioned, driver, nodes: &nodes, identity: "us" })
+        let (claim, nodes, wishes) = (claim(claim_changes), Nodes::default(), Wishes::default());
+        let (identity, wishes) = ("us", &wishes);
+        decide(&Seen { claim: &claim, class, provisioned, driver, nodes: &nodes, identity, wishes })
     }
 
     fn of_claim(changes: Value) -> Result<Step, Refusal> {

@@ -11,6 +11,7 @@ use super::driver::Facts;
 use super::secret_refs::{self, Of, Pairs, Purpose, RESERVED};
 use super::topology;
 use super::volumes::{PersistentVolume, PersistentVolumeSpec};
+use super::wishes::Wishes;
 use crate::wire::csi::{CapacityRange, CreateVolumeRequest, TopologyRequirement, Volume, VolumeCapability};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, ObjectReference, PersistentVolumeClaim, SecretReference,
@@ -55,13 +56,8 @@ pub struct Plan {
     volume: PersistentVolume,
 }
 
-/// The name of a claim's volume.
-pub fn volume_name(claim_uid: &str) -> String {
-    format!("pvc-{claim_uid}")
-}
-
 impl Plan {
-    /// For a claim and its class. `identity` is this process.
+    /// For a claim and its class. `identity` is this process, `wishes` are its flags.
     ///
     /// # Errors
     ///
@@ -71,20 +67,24 @@ impl Plan {
         class: &StorageClass,
         driver: &Facts,
         requirement: Option<TopologyRequirement>,
-        identity: &str,
+        (identity, wishes): (&str, &Wishes),
     ) -> Result<Self, String> {
         let uid = claim.uid().unwrap_or_default();
         let nothing = Pairs::new();
         let parameters = class.parameters.as_ref().unwrap_or(&nothing);
-        let volume =
-            Maker { claim, class, parameters, name: volume_name(&uid) }.volume(&driver.name, identity)?;
+        let name = wishes.volume_name(&uid);
+        let volume = Maker { claim, class, parameters, name, wishes }.volume(&driver.name, identity)?;
         let spec = volume.spec.as_ref().ok_or("it has no specification")?;
+        if driver.publishes {
+            // What could never be attached is not made.
+            access::of_volume(spec, driver.single_node_multi_writer)?;
+        }
         let required = required_bytes(claim)?;
         let request = CreateVolumeRequest {
             name: volume.name_any(),
             capacity_range: Some(CapacityRange { required_bytes: required, limit_bytes: 0 }),
             volume_capabilities: capabilities(spec, driver.single_node_multi_writer)?,
-            parameters: for_driver(parameters)?,
+            parameters: for_driver(parameters, wishes.extra_create_metadata.then_some(&volume))?,
             accessibility_requirements: requirement,
             ..CreateVolumeRequest::default()
         };
@@ -164,8 +164,12 @@ fn capabilities(
     spec.access_modes.iter().flatten().map(of_mode).collect()
 }
 
-/// The parameters without those that are not the driver's.
-fn for_driver(parameters: &Pairs) -> Result<HashMap<String, String>, String> {
+/// The parameters without those that are not the driver's, and with the names of a volume and its
+/// claim if they are wanted.
+fn for_driver(
+    parameters: &Pairs,
+    named: Option<&PersistentVolume>,
+) -> Result<HashMap<String, String>, String> {
     let (reserved, own): (BTreeMap<_, _>, BTreeMap<_, _>) =
         parameters.clone().into_iter().partition(|(key, _)| key.starts_with(RESERVED));
     let unknown = reserved.into_keys().find(|key| *key != fs_type_key() && !secret_refs::is_reserved(key));
@@ -173,8 +177,19 @@ fn for_driver(parameters: &Pairs) -> Result<HashMap<String, String>, String> {
         Some(key) => Err(format!(
             "the StorageClass has the parameter {key:?}, and {RESERVED} is reserved: take it out"
         )),
-        None => Ok(own.into_iter().collect()),
+        None => Ok(own.into_iter().chain(named.into_iter().flat_map(names)).collect()),
     }
+}
+
+/// Parameters that tell a driver what its volume is for.
+fn names(volume: &PersistentVolume) -> [(String, String); 3] {
+    let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+    let pair = |key: &str, value: Option<String>| (format!("{RESERVED}{key}"), value.unwrap_or_default());
+    [
+        pair("pvc/name", claim.name),
+        pair("pvc/namespace", claim.namespace),
+        pair("pv/name", volume.metadata.name.clone()),
+    ]
 }
 
 fn fs_type_key() -> String {
@@ -200,6 +215,7 @@ struct Maker<'a> {
     class: &'a StorageClass,
     parameters: &'a Pairs,
     name: String,
+    wishes: &'a Wishes,
 }
 
 impl Maker<'_> {
@@ -246,10 +262,16 @@ impl Maker<'_> {
     }
 
     fn source(&self, driver: &str, identity: &str) -> Result<CSIPersistentVolumeSource, String> {
+        let modes = self.claim.spec.as_ref().and_then(|spec| spec.access_modes.as_deref());
+        let read_only =
+            self.wishes.controller_publish_readonly && modes == Some(&["ReadOnlyMany".to_owned()]);
         let block = self.claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some("Block");
         Ok(CSIPersistentVolumeSource {
             driver: driver.to_owned(),
-            fs_type: fs_type(self.parameters)?.filter(|_| !block),
+            fs_type: fs_type(self.parameters)?
+                .or_else(|| self.wishes.default_fstype.clone())
+                .filter(|_| !block),
+            read_only: read_only.then_some(true),
             controller_publish_secret_ref: self.secret(Purpose::ControllerPublish)?,
             node_stage_secret_ref: self.secret(Purpose::NodeStage)?,
             node_publish_secret_ref: self.secret(Purpose::NodePublish)?,
@@ -307,12 +329,52 @@ pub(super) mod tests {
     }
 
     fn plan(claim_changes: Value, class_changes: Value) -> Result<Plan, String> {
-        Plan::make(&claim(claim_changes), &class(class_changes), &facts(), None, "us")
+        Plan::make(&claim(claim_changes), &class(class_changes), &facts(), None, ("us", &Wishes::default()))
     }
 
     fn made() -> Volume {
         let volume_context = [("a".to_owned(), "b".to_owned())].into();
         Volume { volume_id: "handle".to_owned(), volume_context, ..Volume::default() }
+    }
+
+    /// Upstream's flags.
+    #[test]
+    fn wishes_are_kept() {
+        let wishes = Wishes {
+            extra_create_metadata: true,
+            default_fstype: Some("xfs".to_owned()),
+            volume_name_prefix: "k8s".to_owned(),
+            controller_publish_readonly: true,
+            ..Wishes::default()
+        };
+        let made_for = |claim_changes: Value, class_changes: Value| {
+            let (claim, class) = (claim(claim_changes), class(class_changes));
+            let plan = Plan::make(&claim, &class, &facts(), None, ("us", &wishes)).unwrap();
+            let volume = serde_json::to_value(plan.volume(&made()).unwrap()).unwrap();
+            let parameters: BTreeMap<_, _> = plan.request.parameters.into_iter().collect();
+            (parameters, volume["spec"]["csi"].clone())
+        };
+        let (parameters, csi) = made_for(json!({}), json!({}));
+        let names = [("pv/name", "k8s-u1"), ("pvc/name", "data"), ("pvc/namespace", "team")];
+        let names = names.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()));
+        assert_eq!(parameters, names.into());
+        assert_eq!((&csi["fsType"], &csi["readOnly"]), (&json!("xfs"), &Value::Null));
+        let only_read = json!({ "spec": { "accessModes": ["ReadOnlyMany"], "volumeMode": "Block" } });
+        let (_, csi) = made_for(only_read, json!({}));
+        assert_eq!((&csi["fsType"], &csi["readOnly"]), (&Value::Null, &json!(true)));
+        let (_, csi) = made_for(json!({}), json!({ "parameters": { "fsType": "ext4" } }));
+        assert_eq!(csi["fsType"], "ext4");
+    }
+
+    #[test]
+    fn what_could_never_be_attached_is_not_made() {
+        let modes = json!({ "spec": { "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] } });
+        let plan = |publishes| {
+            let facts = Facts { publishes, ..facts() };
+            Plan::make(&claim(modes.clone()), &class(json!({})), &facts, None, ("us", &Wishes::default()))
+        };
+        assert!(plan(true).unwrap_err().contains("leave one"));
+        assert!(plan(false).is_ok());
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub mod topology;
 pub mod volumes;
 pub mod watches;
 mod watching;
+pub mod wishes;
 
 use crate::csi::sockets::Stop;
 use anyhow::{Result, bail};
@@ -59,6 +60,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use watches::Watches;
+use wishes::Wishes;
 
 /// What all drivers of one process have in common.
 #[derive(Clone)]
@@ -80,6 +82,8 @@ pub struct Setup {
     pub health: Duration,
     /// Whether volumes are attached as well.
     pub attaches: bool,
+    /// With provisioning: how volumes are asked for.
+    pub wishes: Arc<Wishes>,
 }
 
 /// What is done for a driver. Each has a lease of its own, because upstream has a sidecar for each.
@@ -111,17 +115,17 @@ impl Work {
 
     /// Until it is dropped.
     async fn run(self, setup: Setup, driver: Driver) {
-        let Setup { clients, watches, identity, timeout, capacity, health, attaches, .. } = setup;
+        let Setup { clients, watches, identity, timeout, capacity, health, attaches, wishes, .. } = setup;
         let client = clients.objects;
         match self {
-            Self::Attach => attacher::run(client, &watches, driver, timeout).await,
+            Self::Attach => attacher::run(client, &watches, driver, wishes, timeout).await,
             Self::Provision => {
                 let full = Arc::default();
                 let telling = capacity.map(|telling| {
                     let (client, watches, driver) = (client.clone(), watches.clone(), driver.clone());
                     capacities::run(client, watches, driver, telling, timeout, Arc::clone(&full))
                 });
-                let beside = (Arc::clone(&full), attaches);
+                let beside = (Arc::clone(&full), wishes, attaches);
                 let provisioning = provisioner::run(client, watches, driver, identity, timeout, beside);
                 tokio::join!(provisioning, OptionFuture::from(telling));
             }

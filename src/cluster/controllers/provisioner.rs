@@ -19,6 +19,7 @@ use super::events::Events;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
 use super::watches::{Change, Listener, Watches, version};
+use super::wishes::Wishes;
 use super::{claim, reclaim};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
@@ -43,6 +44,7 @@ struct Provisioner {
     client: Client,
     driver: Driver,
     identity: String,
+    wishes: Arc<Wishes>,
     timeout: Duration,
     events: Events,
     watches: Watches,
@@ -73,12 +75,12 @@ pub async fn run(
     driver: Driver,
     identity: String,
     timeout: Duration,
-    (full, attaches): (Arc<Full>, bool),
+    (full, wishes, attaches): (Arc<Full>, Arc<Wishes>, bool),
 ) {
     let facts = driver.known().await;
     let provisioner = Provisioner::new(client, watches, driver, identity, timeout, facts.topology);
     let attaches = attaches && facts.publishes;
-    let provisioner = Arc::new(Provisioner { attaches, full, ..provisioner });
+    let provisioner = Arc::new(Provisioner { wishes, attaches, full, ..provisioner });
     let _told = provisioner.listen();
     provisioner.known().await;
     let queue = Arc::clone(&provisioner.queue);
@@ -96,7 +98,20 @@ impl Provisioner {
     ) -> Self {
         let events = Events::new(client.clone(), format!("{}_{identity}", driver.name));
         let (attaches, queue, begun, full) = (false, Arc::default(), Mutex::default(), Arc::default());
-        Self { client, driver, identity, timeout, events, watches, placed, attaches, queue, begun, full }
+        Self {
+            client,
+            driver,
+            identity,
+            wishes: Arc::default(),
+            timeout,
+            events,
+            watches,
+            placed,
+            attaches,
+            queue,
+            begun,
+            full,
+        }
     }
 
     fn listen(self: &Arc<Self>) -> Told {

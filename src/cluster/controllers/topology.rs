@@ -7,7 +7,9 @@
 //! | claim | requisite | preferred |
 //! |---|---|---|
 //! | waits for its first pod | `allowedTopologies`, else all segments with the keys of the selected node | the same, from the node's own on |
+//! | the same, with `--strict-topology` | the node's own, if `allowedTopologies` has it | the same |
 //! | immediate | `allowedTopologies`, else all segments of the driver | the same, from one on that follows from the claim's name |
+//! | the same, with `--immediate-topology=false` | `allowedTopologies`, else nothing is asked | |
 //!
 //! **The `StatefulSet` rule**: of a claim `data-web-3` the name `web` is hashed and 3 is added, so
 //! that the replicas go round the segments, and the claims of one replica are together.
@@ -55,6 +57,10 @@ pub struct Wanted<'a> {
     pub allowed: &'a [TopologySelectorTerm],
     /// The node of the claim's first pod.
     pub node: Option<&'a str>,
+    /// Whether a selected node is the only place: `--strict-topology`.
+    pub strict: bool,
+    /// Whether all places are named where none is asked for: `--immediate-topology`.
+    pub everywhere: bool,
 }
 
 /// What `CreateVolume` is told.
@@ -64,7 +70,11 @@ pub struct Wanted<'a> {
 /// There is no segment yet, or not the selected node's.
 pub fn requirement(wanted: Wanted<'_>, nodes: &Nodes) -> Result<Option<TopologyRequirement>, Missing> {
     let selected = wanted.node.map(|name| nodes.selected(wanted.driver, name)).transpose()?;
-    let mut requisite = match (&selected, distribute(wanted.allowed)) {
+    let allowed = distribute(wanted.allowed);
+    let is_allowed = |own: &Segment| wanted.allowed.is_empty() || allowed.iter().any(|one| is_part(one, own));
+    let mut requisite = match (&selected, allowed.clone()) {
+        (Some((_, own)), _) if wanted.strict && is_allowed(own) => vec![own.clone()],
+        (None, _) if !wanted.everywhere && wanted.allowed.is_empty() => return Ok(None),
         (_, allowed) if !wanted.allowed.is_empty() => allowed,
         (Some((keys, _)), _) => nodes.segments(wanted.driver, [keys.clone()].into()),
         (None, _) => nodes.segments(wanted.driver, nodes.key_sets(wanted.driver)),
@@ -271,6 +281,10 @@ mod tests {
         serde_json::from_value(terms).unwrap()
     }
 
+    fn wanted<'a>(claim: &'a str, node: Option<&'a str>, allowed: &'a [TopologySelectorTerm]) -> Wanted<'a> {
+        Wanted { driver: DRIVER, claim, allowed, node, strict: false, everywhere: true }
+    }
+
     fn text(topologies: &[Topology]) -> String {
         let one = |topology: &Topology| {
             let sorted: BTreeMap<_, _> = topology.segments.iter().collect();
@@ -285,8 +299,26 @@ mod tests {
         terms: &[TopologySelectorTerm],
         nodes: &Nodes,
     ) -> Result<Option<(String, String)>, Missing> {
-        let found = requirement(Wanted { driver: DRIVER, claim, allowed: terms, node }, nodes)?;
+        let found = requirement(wanted(claim, node, terms), nodes)?;
         Ok(found.map(|found| (text(&found.requisite), text(&found.preferred))))
+    }
+
+    /// Upstream's flags of topology.
+    #[test]
+    fn a_selected_node_is_the_only_place_and_no_place_is_named() {
+        let asked = |node: Option<&str>, terms: &[TopologySelectorTerm], strict, everywhere| {
+            let found = requirement(Wanted { strict, everywhere, ..wanted("x", node, terms) }, &three());
+            found.map(|found| found.map(|found| (text(&found.requisite), text(&found.preferred))))
+        };
+        let of = |zone: &str| Ok(Some((format!("zone={zone}"), format!("zone={zone}"))));
+        assert_eq!(asked(Some("b"), &[], true, true), of("z2"));
+        let terms =
+            |zones: &[&str]| allowed(json!([{"matchLabelExpressions": [{"key": "zone", "values": zones}]}]));
+        assert_eq!(asked(Some("b"), &terms(&["z1", "z2"]), true, true), of("z2"));
+        assert!(matches!(asked(Some("b"), &terms(&["z1"]), true, true), Err(Missing::Yet(_))));
+        assert_eq!(asked(None, &[], false, false), Ok(None));
+        assert_eq!(asked(None, &terms(&["z1"]), false, false), of("z1"));
+        assert!(asked(Some("b"), &[], false, false).unwrap().unwrap().0.contains("zone=z3"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A claim: what is asked of the driver, and what becomes of its answer.
 
 use super::super::claim::{self, Fate, Refusal, fate};
-use super::super::creation::{Plan, SELECTED_NODE, volume_name};
+use super::super::creation::{Plan, SELECTED_NODE};
 use super::super::driver::{Facts, in_words, within};
 use super::super::events::Kind;
 use super::super::queue::Outcome;
@@ -20,9 +20,9 @@ use tonic::Code;
 
 impl Provisioner {
     pub(super) async fn sync_claim(&self, namespace: &str, name: &str, uid: &str) -> Outcome {
-        if self.watches.volumes.get(&volume_name(uid)).is_some() {
+        if let Some(volume) = self.watches.volumes.get(&self.wishes.volume_name(uid)) {
             self.begun().remove(uid);
-            return Outcome::Done;
+            return self.has_volume(&volume, namespace, (name, uid));
         }
         let begun = self.begun().get(uid).cloned();
         if let Some(plan) = begun {
@@ -44,6 +44,22 @@ impl Provisioner {
         }
     }
 
+    /// A volume by the name that the claim's would have: shortened names may be the same.
+    fn has_volume(&self, volume: &PersistentVolume, namespace: &str, (name, uid): (&str, &str)) -> Outcome {
+        let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
+        let claim = self.watches.claims.get_in(namespace, name);
+        let claim = claim.filter(|claim| claim.uid().as_deref() == Some(uid));
+        match claim.filter(|_| holder.is_some_and(|holder| holder != uid)) {
+            None => Outcome::Done,
+            Some(claim) => {
+                let why = format!("volume {} is another claim's: choose longer names", volume.name_any());
+                tracing::warn!(reason = why, "not provisioned");
+                self.events.tell(&claim.object_ref(&()), Kind::Warning, "ProvisioningFailed", &why);
+                Outcome::Refused
+            }
+        }
+    }
+
     async fn decide(&self, claim: &PersistentVolumeClaim) -> Result<claim::Step, Refusal> {
         let facts = self.driver.facts().await.map_err(|status| Refusal::Said(in_words(&status)))?;
         if facts.topology && !self.placed {
@@ -58,6 +74,7 @@ impl Provisioner {
             driver: &facts,
             nodes: &nodes,
             identity: &self.identity,
+            wishes: &self.wishes,
         })
     }
 
