@@ -7,10 +7,47 @@
 //! list that began after it was last heard of has ended without it.
 
 use super::queue::{UNSEEN, Version};
-use super::watches::{Change, Watchable, version};
 use kube::Resource;
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
 use std::sync::Arc;
+
+/// A kind of objects that can be watched.
+pub trait Watchable:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Watchable
+    for K
+{
+}
+
+/// What became of an object.
+#[derive(Debug)]
+pub struct Change<K> {
+    /// As it was, if it was known.
+    pub before: Option<Arc<K>>,
+    /// As it is, if it is still there.
+    pub now: Option<Arc<K>>,
+}
+
+impl<K> Change<K> {
+    /// The object, as last seen.
+    pub fn latest(&self) -> Option<&Arc<K>> {
+        self.now.as_ref().or(self.before.as_ref())
+    }
+}
+
+/// How new an object is. One that cannot be compared is newer than any.
+pub fn version<K: Resource>(object: &K) -> Version {
+    object.meta().resource_version.as_deref().map_or(UNSEEN, number)
+}
+
+pub(super) fn number(version: &str) -> Version {
+    version.parse().unwrap_or(UNSEEN)
+}
 
 /// Names of the other objects that an object names; see [`Cache::naming`].
 pub type Links<K> = fn(&K) -> [Option<&str>; 2];

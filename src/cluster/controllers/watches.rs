@@ -9,44 +9,16 @@
 //! watch, which comes later, is ignored.
 
 use super::cache::{Cache, Links};
+pub use super::cache::{Change, Watchable, version};
 use super::kinds::{Node, StorageCapacity};
-use super::queue::{UNSEEN, Version};
+use super::queue::Version;
 use super::volumes::{PersistentVolume, VolumeAttachment};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use tokio::sync::watch;
-
-/// A kind of objects that can be watched.
-pub trait Watchable:
-    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
-{
-}
-
-impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Watchable
-    for K
-{
-}
-
-/// What became of an object.
-#[derive(Debug)]
-pub struct Change<K> {
-    /// As it was, if it was known.
-    pub before: Option<Arc<K>>,
-    /// As it is, if it is still there.
-    pub now: Option<Arc<K>>,
-}
-
-impl<K> Change<K> {
-    /// The object, as last seen.
-    pub fn latest(&self) -> Option<&Arc<K>> {
-        self.now.as_ref().or(self.before.as_ref())
-    }
-}
 
 /// What is done when something is told.
 type Hears<K> = dyn Fn(&Change<K>) + Send + Sync;
@@ -69,15 +41,6 @@ pub enum Told<K> {
     Gone(Box<K>),
     /// Nothing has changed up to this version.
     Still(Version),
-}
-
-/// How new an object is. One that cannot be compared is newer than any.
-pub fn version<K: Resource>(object: &K) -> Version {
-    object.meta().resource_version.as_deref().map_or(UNSEEN, number)
-}
-
-pub(super) fn number(version: &str) -> Version {
-    version.parse().unwrap_or(UNSEEN)
 }
 
 /// All objects of a kind.

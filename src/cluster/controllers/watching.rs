@@ -5,7 +5,8 @@
 //! for again when it says that it cannot tell what happened since.
 
 use super::api;
-use super::watches::{Objects, Told, Watchable, number};
+use super::cache::{Watchable, number};
+use super::watches::{Objects, Told};
 use futures_util::TryStreamExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::NamespaceResourceScope;

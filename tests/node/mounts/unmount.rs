@@ -148,7 +148,7 @@ fn a_volume_in_use() {
     });
 }
 
-/// Whoever cleans up after a worker that merely died must leave the volume to its users, and say so.
+/// Whoever cleans up after a worker that merely died leaves the volume to its users, and says so.
 #[test]
 fn a_volume_in_use_whose_unmount_is_killed() {
     isolated("unmount::a_volume_in_use_whose_unmount_is_killed", |node| {
