@@ -8,7 +8,8 @@ second_chance() {
     local name=$1 red=$logs/$1.red log=$logs/$1.again.log budget other lines
     [[ $2 != one ]] || return 1
     [[ $2 == cargo ]] || sed -n 's/^not ok [0-9]* //p' "$logs/$name.log" >"$red"
-    lines=$(wc -l <"$red" 2>/dev/null || echo 0)
+    [[ -f $red ]] || return 1
+    lines=$(wc -l <"$red")
     # A step that was killed, or has a skip that nobody expected, has more failures than names.
     [[ $status -lt 124 && $lines -gt 0 && $lines -le $SECOND_CHANCES && $lines -eq ${count[1]} ]] || return 1
     for other in "${!running[@]}"; do tail --pid="${running[$other]}" -f /dev/null; done

@@ -2,10 +2,7 @@
 //! attachments of one driver that are all in order, and a program that starts. It has to read all
 //! of them, then provisions a volume and attaches another one; so long is its start.
 //!
-//! ```text
-//! FLEXVOL_SIZES="5000 20000" FLEXVOL_RELEASE=<binary> FLEXVOL_CLUSTER_PROGRAMS=<directory> \
-//!     cargo test -p flexvol-cluster --test controllers size:: -- --ignored --nocapture
-//! ```
+//! `tests/bench controllers 5000 20000` prints a table.
 
 use super::api_server::ApiServer;
 use super::driver::Can;
@@ -105,7 +102,7 @@ async fn latest_renewal(subject: &Subject, latest: &Cell<f64>) {
 }
 
 /// Starts a program, and lets it provision a volume and attach another one.
-async fn start(subject: &mut Subject, round: usize) {
+async fn start(subject: &mut Subject, size: usize, round: usize) {
     let begun = Instant::now();
     subject.begin();
     let (subject, latest) = (&*subject, Cell::new(0.0));
@@ -126,9 +123,9 @@ async fn start(subject: &mut Subject, round: usize) {
         after = work => after,
         () = latest_renewal(subject, &latest) => unreachable!(),
     };
-    let whose = if subject.is_ours() { "ours" } else { "upstream's" };
     println!(
-        "{whose}: at work after {:.1} s, {:.1} s of the processor, at most {} MiB, leases renewed after at most {:.1} s",
+        "| {size} | {} | {:.1} s | {:.1} s | {} MiB | {:.1} s |",
+        if subject.is_ours() { "flexvold" } else { "sidecars" },
         after.as_secs_f64(),
         f64::from(u32::try_from(processor(subject)).unwrap()) / 100.0,
         memory(subject) / 1024,
@@ -150,7 +147,7 @@ async fn measure(server: &ApiServer, size: usize) {
     for round in 0..ROUNDS {
         for whose in [Whose::Ours, Whose::Upstream] {
             subject.is_now(whose);
-            start(&mut subject, round).await;
+            start(&mut subject, size, round).await;
             subject.kill().await;
         }
     }
@@ -159,6 +156,8 @@ async fn measure(server: &ApiServer, size: usize) {
 #[test]
 #[ignore = "figures"]
 fn starts_with_many_volumes() {
+    println!("| volumes | program | at work after | processor | memory | lease renewed after |");
+    println!("|---|---|---|---|---|---|");
     let sizes = std::env::var("FLEXVOL_SIZES").unwrap_or_else(|_| "5000".to_owned());
     for size in sizes.split_whitespace() {
         with_server("size::starts_with_many_volumes", async |server| {
