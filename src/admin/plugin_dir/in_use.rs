@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 /// of the mount table, and all journals are read at each look.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a file is read that makes no sense, and the pause in between: its writer may have to
-/// wait for a processor.
-const TRIES: usize = 10;
-const AGAIN: Duration = Duration::from_millis(10);
+/// Reads of what is being written over, and the pause after the first, which doubles: a writer on a
+/// busy node may get no processor for a second.
+const TRIES: u32 = 10;
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// One mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,10 +144,10 @@ fn over_csi(state: &Path) -> BTreeMap<PathBuf, String> {
 
 /// What a file says, over which `flexvold` may just be writing: then it is read again.
 fn noted(file: &Path) -> Option<Entry> {
-    let read = |_| {
+    let read = |already: u32| {
         let entry = Entry::parse(&files::read_small(file, csi_journal::LIMIT).ok()??).ok();
         entry.or_else(|| {
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(AGAIN.saturating_mul(1 << already));
             None
         })
     };
