@@ -49,7 +49,8 @@ pub fn make(request: &Request) -> Result<String> {
 
 /// The objects.
 pub fn objects(request: &Request) -> Vec<Value> {
-    let mut objects = vec![namespace(request), account(request, "flexvol-csi-node", false)];
+    let mut objects =
+        vec![namespace(&request.namespace), account(&of_account(request, "flexvol-csi-node"), false)];
     objects.extend(request.drivers.iter().map(|(driver, can)| csi_driver(request, driver, *can)));
     objects.push(daemon_set(request));
     for (driver, can) in &request.drivers {
@@ -71,11 +72,18 @@ fn check(request: &Request) -> Result<()> {
         .chain([&request.image])
         .chain([&request.plugin_dir, &request.kubelet_root])
     {
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Failure::options(format!(
-                "{text:?} is no word: leave out blanks and special characters"
-            )));
-        }
+        check_word(text, "")?;
+    }
+    Ok(())
+}
+
+/// Refuses what would be more than one word in a manifest, or has one of these characters.
+fn check_word(text: &str, refused: &str) -> Result<()> {
+    let is_plain = |letter: char| letter.is_ascii_graphic() && !refused.contains(letter);
+    if text.is_empty() || !text.chars().all(is_plain) {
+        return Err(Failure::options(format!(
+            "{text:?} is no word: leave out blanks and special characters"
+        )));
     }
     Ok(())
 }
@@ -92,24 +100,29 @@ fn labels(component: &str) -> Value {
     json!({"app.kubernetes.io/name": "flexvol", "app.kubernetes.io/component": component})
 }
 
-fn namespace(request: &Request) -> Value {
+fn namespace(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
-            "name": request.namespace,
+            "name": name,
             "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
         },
     })
 }
 
-fn account(request: &Request, name: &str, token: bool) -> Value {
+fn account(metadata: &Value, token: bool) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {"name": name, "namespace": request.namespace, "labels": labels("csi")},
+        "metadata": metadata,
         "automountServiceAccountToken": token,
     })
+}
+
+/// Metadata of the account of CSI's programs.
+fn of_account(request: &Request, name: &str) -> Value {
+    json!({"name": name, "namespace": request.namespace, "labels": labels("csi")})
 }
 
 /// What the driver's `init` means for Kubernetes.

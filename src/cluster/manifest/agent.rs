@@ -20,7 +20,7 @@ use super::crds::crds;
 use crate::fence::store::kubernetes::{FINALIZER, FORCE_DETACH, GROUP, VERSION};
 use flexvol_kubelet::platform::DEFAULT_KUBELET_ROOT;
 use flexvol_model::paths;
-use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::failure::Result;
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
 
@@ -47,11 +47,7 @@ pub struct Request {
 pub fn make(request: &Request) -> Result<String> {
     let words = [&request.image, &request.namespace, &request.kubelet_root];
     for word in words.into_iter().chain(&request.plugin_dir) {
-        if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic() && !b"'\"\\".contains(&byte)) {
-            return Err(Failure::options(format!(
-                "{word:?} is no word: leave out blanks and special characters"
-            )));
-        }
+        super::check_word(word, "'\"\\")?;
     }
     let notes = ["the agent on every node: docs/agent.md".to_owned()];
     Ok(emit::documents(&notes, &objects(request)))
@@ -59,20 +55,8 @@ pub fn make(request: &Request) -> Result<String> {
 
 /// The objects.
 pub fn objects(request: &Request) -> Vec<Value> {
-    let namespace = json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": request.namespace,
-            "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
-        },
-    });
-    let account = json!({
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata(request, true),
-        "automountServiceAccountToken": false,
-    });
+    let namespace = super::namespace(&request.namespace);
+    let account = super::account(&metadata(request, true), false);
     let [attachments, tasks] = crds();
     let [role, binding] = granted(request, NAME, "Cluster", &json!([rule("", "nodes", &["get"])]));
     let [own_role, own_binding] = granted(request, NAME, "", &rights());

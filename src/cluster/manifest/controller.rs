@@ -2,7 +2,7 @@
 //! `flexvold csi-controller`, or by Kubernetes' own sidecar; the pod may do what these do, and no
 //! more.
 
-use super::{Request, account};
+use super::{Request, account, of_account};
 use flexvol_model::paths;
 use flexvol_protocol::{Capabilities, DriverName};
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ pub(super) fn objects(request: &Request, driver: &DriverName, can: Capabilities)
         return Vec::new();
     }
     let name = format!("flexvol-csi-{}", driver.to_string().replace(['/', '.', '_'], "-").to_lowercase());
-    let mut objects = vec![account(request, &name, true)];
+    let mut objects = vec![account(&of_account(request, &name), true)];
     objects.extend(granted(request, &name, "Cluster", &rules(&workers)));
     if !workers.built_in().is_empty() {
         objects.extend(granted(request, &name, "", &[rule("coordination.k8s.io", &["leases"], &LEASE)]));

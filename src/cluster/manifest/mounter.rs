@@ -5,7 +5,7 @@
 use flexvol_model::mounter::KUBELET;
 use flexvol_model::paths;
 use flexvol_protocol::DriverName;
-use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::failure::Result;
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
 
@@ -35,11 +35,7 @@ pub struct Request {
 pub fn make(request: &Request) -> Result<String> {
     let Request { image, name, namespace, kubelet_root, .. } = request;
     for word in [image, name, namespace, kubelet_root] {
-        if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Failure::options(format!(
-                "{word:?} is no word: leave out blanks and special characters"
-            )));
-        }
+        super::check_word(word, "")?;
     }
     let drivers: Vec<_> = request.drivers.iter().map(ToString::to_string).collect();
     let mut notes = vec![format!("mount pods for {}: docs/mounter.md", drivers.join(", "))];
@@ -51,20 +47,8 @@ pub fn make(request: &Request) -> Result<String> {
 
 /// The objects.
 pub fn objects(request: &Request) -> Vec<Value> {
-    let namespace = json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": request.namespace,
-            "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
-        },
-    });
-    let account = json!({
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata(request),
-        "automountServiceAccountToken": false,
-    });
+    let namespace = super::namespace(&request.namespace);
+    let account = super::account(&metadata(request), false);
     vec![namespace, account, daemon_set(request)]
 }
 

@@ -13,12 +13,7 @@ const USER: u32 = 65534;
 pub(super) fn objects(request: &Request) -> Vec<Value> {
     let labels = crate::manifest::labels("controller");
     let metadata = json!({"name": CONTROLLER, "namespace": request.namespace, "labels": labels});
-    let account = json!({
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata,
-        "automountServiceAccountToken": false,
-    });
+    let account = crate::manifest::account(&metadata, false);
     let watched = ["get", "list", "watch"];
     let everywhere = json!([rule("", "nodes", &watched), rule("", "pods", &watched)]);
     let own = json!([
