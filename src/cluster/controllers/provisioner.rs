@@ -20,7 +20,7 @@ use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
 use super::watches::{Change, Listener, Watches, version};
 use super::wishes::Wishes;
-use super::{claim, reclaim};
+use super::{attachment, claim, reclaim};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::{Client, ResourceExt as _};
@@ -50,9 +50,9 @@ struct Provisioner {
     watches: Watches,
     /// Whether nodes are watched: topology matters to the driver.
     placed: bool,
-    /// Whether this process also attaches volumes, by its driver: one request less for each if the
-    /// attacher's finalizer comes and goes with the PersistentVolume.
-    attaches: bool,
+    /// The attacher's finalizer, if this process attaches volumes as well: a request less for each
+    /// where it comes and goes with the PersistentVolume.
+    attacher: Option<String>,
     queue: Arc<Queue<Key>>,
     /// What the driver was asked and may be doing, by the uid of the claim.
     begun: Mutex<HashMap<String, Arc<Plan>>>,
@@ -75,12 +75,12 @@ pub async fn run(
     driver: Driver,
     identity: String,
     timeout: Duration,
-    (full, wishes, attaches): (Arc<Full>, Arc<Wishes>, bool),
+    (full, wishes, beside_attacher): (Arc<Full>, Arc<Wishes>, bool),
 ) {
     let facts = driver.known().await;
     let provisioner = Provisioner::new(client, watches, driver, identity, timeout, facts.topology);
-    let attaches = attaches && facts.publishes;
-    let provisioner = Arc::new(Provisioner { wishes, attaches, full, ..provisioner });
+    let attacher = (beside_attacher && facts.publishes).then(|| attachment::finalizer(&facts.name));
+    let provisioner = Arc::new(Provisioner { wishes, attacher, full, ..provisioner });
     let _told = provisioner.listen();
     provisioner.known().await;
     let queue = Arc::clone(&provisioner.queue);
@@ -97,7 +97,7 @@ impl Provisioner {
         placed: bool,
     ) -> Self {
         let events = Events::new(client.clone(), format!("{}_{identity}", driver.name));
-        let (attaches, queue, begun, full) = (false, Arc::default(), Mutex::default(), Arc::default());
+        let (attacher, queue, begun, full) = (None, Arc::default(), Mutex::default(), Arc::default());
         Self {
             client,
             driver,
@@ -107,7 +107,7 @@ impl Provisioner {
             events,
             watches,
             placed,
-            attaches,
+            attacher,
             queue,
             begun,
             full,

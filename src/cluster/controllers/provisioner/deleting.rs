@@ -6,7 +6,7 @@ use super::super::events::Kind;
 use super::super::queue::{Outcome, Version};
 use super::super::volumes::PersistentVolume;
 use super::super::watches::version;
-use super::super::{api, attachment, reclaim};
+use super::super::{api, reclaim};
 use super::Provisioner;
 use crate::wire::csi::DeleteVolumeRequest;
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
@@ -118,8 +118,7 @@ impl Provisioner {
                 break;
             }
             // Nothing is attached any more.
-            let attacher = self.attaches.then(|| attachment::finalizer(&self.driver.name));
-            let ours = std::iter::once(FINALIZER).chain(attacher.as_deref());
+            let ours = std::iter::once(FINALIZER).chain(self.attacher.as_deref());
             let left = api::unguard(&self.client, &**volume, &ours.collect::<Vec<_>>()).await?;
             if left.uid() != volume.uid() {
                 break;

@@ -1,5 +1,6 @@
 //! A claim: what is asked of the driver, and what becomes of its answer.
 
+use super::super::api;
 use super::super::claim::{self, Fate, Refusal, fate};
 use super::super::creation::{Plan, SELECTED_NODE};
 use super::super::driver::{Facts, in_words, within};
@@ -7,7 +8,6 @@ use super::super::events::Kind;
 use super::super::queue::Outcome;
 use super::super::topology::Nodes;
 use super::super::volumes::PersistentVolume;
-use super::super::{api, attachment};
 use super::Provisioner;
 use crate::wire::csi::{DeleteVolumeRequest, Volume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -106,7 +106,7 @@ impl Provisioner {
     async fn provision(&self, uid: &str, plan: Arc<Plan>) -> Outcome {
         let secrets = match api::secrets(&self.client, plan.secret.as_ref()).await {
             Ok(secrets) => secrets,
-            Err(missing) => return self.failed(&plan, &missing, Outcome::Failed),
+            Err(missing) => return self.failed(&plan, &missing),
         };
         self.begun().insert(uid.to_owned(), Arc::clone(&plan));
         let mut request = plan.request.clone();
@@ -116,25 +116,24 @@ impl Provisioner {
         let answer = self.driver.controller().create_volume(within(request, self.timeout)).await;
         match answer.map(|answer| answer.into_inner().volume.unwrap_or_default()) {
             Ok(made) if made.volume_id.is_empty() => {
-                self.failed(&plan, "the driver made a volume without an id", Outcome::Failed)
+                self.failed(&plan, "the driver made a volume without an id")
             }
             Ok(made) => self.made(uid, &plan, made, secrets).await,
             Err(status) => self.not_made(uid, &plan, &status).await,
         }
     }
 
-    fn failed(&self, plan: &Plan, message: &str, outcome: Outcome) -> Outcome {
+    fn failed(&self, plan: &Plan, message: &str) -> Outcome {
         tracing::warn!(reason = message, "not provisioned");
         self.events.tell(&plan.claim, Kind::Warning, "ProvisioningFailed", message);
-        outcome
+        Outcome::Failed
     }
 
     /// The volume is there: its PersistentVolume has to be written, or it has to be deleted.
     async fn made(&self, uid: &str, plan: &Plan, made: Volume, secrets: HashMap<String, String>) -> Outcome {
         let volume = match plan.volume(&made) {
             Ok(mut volume) => {
-                if self.attaches {
-                    let attacher = attachment::finalizer(&self.driver.name);
+                if let Some(attacher) = self.attacher.clone() {
                     volume.metadata.finalizers.get_or_insert_default().push(attacher);
                 }
                 volume
@@ -147,7 +146,7 @@ impl Provisioner {
                     |_| "and has deleted it".to_owned(),
                 );
                 // As long as it is not known to be deleted it is asked for, and found, again.
-                return self.failed(plan, &format!("{small}, {deleted}"), Outcome::Failed);
+                return self.failed(plan, &format!("{small}, {deleted}"));
             }
         };
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
@@ -159,7 +158,7 @@ impl Provisioner {
                     made.volume_id,
                     api::reason(&error)
                 );
-                self.failed(plan, &message, Outcome::Failed)
+                self.failed(plan, &message)
             }
             // It was written before, and the answer was lost.
             Ok(()) | Err(_) => {
@@ -181,7 +180,7 @@ impl Provisioner {
             let (class, segment) = plan.place();
             self.full.add(class, segment);
         }
-        let failed = self.failed(plan, &in_words(status), Outcome::Failed);
+        let failed = self.failed(plan, &in_words(status));
         match fate {
             Fate::Unknown | Fate::Failed => failed,
             Fate::Infeasible => Outcome::Refused,
