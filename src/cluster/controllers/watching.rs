@@ -1,16 +1,19 @@
-//! Keeps the objects of a kind as the API server has them: asks for all, and for what changes after
-//! that, for ever.
+//! Reflector: keeps the objects of a kind as the API server has them. It lists them all, then
+//! watches what changes, for ever.
 //!
-//! A watch goes on from where the last one ended, also when the API server was away. All are asked
-//! for again when it says that it cannot tell what happened since.
+//! A watch goes on from where the last one ended, also when the API server was away. All are
+//! listed again when it says that it cannot tell what happened since.
+//!
+//! Requests and answers are text here, so that the loop is compiled once and not for each kind;
+//! only [`Store`] knows the kind.
 
 use super::api;
 use super::cache::{Watchable, number};
 use super::watches::{Objects, Told};
-use futures_util::TryStreamExt as _;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Error, Resource};
+use futures_util::{AsyncBufReadExt as _, TryStreamExt as _};
+use kube::api::{ListMeta, ListParams, ObjectList, WatchEvent, WatchParams};
+use kube::core::{NamespaceResourceScope, Request};
+use kube::{Client, Error, Resource};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,20 +32,68 @@ const SILENT: Duration = Duration::from_secs(LASTS as u64 + 20);
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_secs(5);
 
-/// One kind.
-struct Kept<K> {
-    api: Api<K>,
-    objects: Arc<Objects<K>>,
-    /// Up to where all is known.
-    version: Option<String>,
-    failures: u32,
+/// Objects of one kind, as they are told of in JSON.
+trait Store: Send + Sync {
+    /// Name of the kind.
+    fn kind(&self) -> String;
+    /// A list begins.
+    fn begins(&self);
+    /// A page of the list.
+    fn page(&self, text: &str) -> Result<ListMeta, Error>;
+    /// The list is complete, as of this version.
+    fn ends(&self, version: &str);
+    /// An event of the watch; returns the version up to which all is known now.
+    fn event(&self, line: &str) -> Result<Option<String>, Error>;
+}
+
+impl<K: Watchable> Store for Objects<K> {
+    fn kind(&self) -> String {
+        K::kind(&()).into_owned()
+    }
+
+    fn begins(&self) {
+        self.told(Told::Lists);
+    }
+
+    fn page(&self, text: &str) -> Result<ListMeta, Error> {
+        let page: ObjectList<K> = serde_json::from_str(text).map_err(Error::SerdeError)?;
+        self.told(Told::Page(page.items));
+        Ok(page.metadata)
+    }
+
+    fn ends(&self, version: &str) {
+        self.told(Told::Listed(number(version)));
+    }
+
+    fn event(&self, line: &str) -> Result<Option<String>, Error> {
+        let (version, told) = match serde_json::from_str(line).map_err(Error::SerdeError)? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                (K::meta(&object).resource_version.clone(), Told::Is(Box::new(object)))
+            }
+            WatchEvent::Deleted(object) => {
+                (K::meta(&object).resource_version.clone(), Told::Gone(Box::new(object)))
+            }
+            WatchEvent::Bookmark(mark) => {
+                let version = mark.metadata.resource_version;
+                let told = Told::Still(number(&version));
+                (Some(version), told)
+            }
+            WatchEvent::Error(status) => return Err(Error::Api(status)),
+        };
+        self.told(told);
+        Ok(version)
+    }
 }
 
 impl<K: Watchable> Objects<K> {
     /// Watches them from now on, unless they are watched already.
     pub fn begin(self: &Arc<Self>, client: &Client) {
+        self.begin_at(client, K::url_path(&(), None));
+    }
+
+    fn begin_at(self: &Arc<Self>, client: &Client, path: String) {
         if self.may_begin() {
-            tokio::spawn(keep(Api::all(client.clone()), Arc::clone(self)));
+            tokio::spawn(Reflector::new(client.clone(), path, Arc::clone(self) as _).run());
         }
     }
 }
@@ -50,53 +101,57 @@ impl<K: Watchable> Objects<K> {
 impl<K: Watchable + Resource<Scope = NamespaceResourceScope>> Objects<K> {
     /// Watches those of a namespace from now on, unless they are watched already.
     pub fn begin_in(self: &Arc<Self>, client: &Client, namespace: &str) {
-        if self.may_begin() {
-            tokio::spawn(keep(Api::namespaced(client.clone(), namespace), Arc::clone(self)));
-        }
+        self.begin_at(client, K::url_path(&(), Some(namespace)));
     }
 }
 
-/// Keeps them, for ever.
-async fn keep<K: Watchable>(api: Api<K>, objects: Arc<Objects<K>>) {
-    let mut kept = Kept { api, objects, version: None, failures: 0 };
-    loop {
-        if let Err(error) = kept.follow().await {
-            tracing::warn!(kind = %K::kind(&()), reason = api::reason(&error), "cannot watch");
-            if !is_passing(&error) {
-                kept.version = None;
+/// List and watch of one kind.
+struct Reflector {
+    client: Client,
+    requests: Request,
+    store: Arc<dyn Store>,
+    /// Up to where all is known.
+    version: Option<String>,
+    failures: u32,
+}
+
+impl Reflector {
+    fn new(client: Client, path: String, store: Arc<dyn Store>) -> Self {
+        Self { client, requests: Request::new(path), store, version: None, failures: 0 }
+    }
+
+    /// Keeps them, for ever.
+    async fn run(mut self) {
+        loop {
+            if let Err(error) = self.follow().await {
+                tracing::warn!(kind = self.store.kind(), reason = api::reason(&error), "cannot watch");
+                if !is_passing(&error) {
+                    self.version = None;
+                }
             }
+            tokio::time::sleep(FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LAST)).await;
+            self.failures = self.failures.saturating_add(1);
         }
-        tokio::time::sleep(FIRST.saturating_mul(2_u32.saturating_pow(kept.failures)).min(LAST)).await;
-        kept.failures = kept.failures.saturating_add(1);
     }
-}
 
-impl<K: Watchable> Kept<K> {
     /// Until a watch ends.
     async fn follow(&mut self) -> Result<(), Error> {
-        let version = match &self.version {
-            Some(version) => version.clone(),
+        let version = match self.version.take() {
+            Some(version) => version,
             None => self.list().await?,
         };
         let params = WatchParams::default().timeout(LASTS);
-        let mut events = pin!(self.api.watch(&params, &version).await?);
-        while let Some(event) = timeout(SILENT, events.try_next()).await.map_err(silent)?? {
-            let (version, told) = match event {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    (object.meta().resource_version.clone(), Told::Is(Box::new(object)))
-                }
-                WatchEvent::Deleted(object) => {
-                    (object.meta().resource_version.clone(), Told::Gone(Box::new(object)))
-                }
-                WatchEvent::Bookmark(mark) => {
-                    let version = mark.metadata.resource_version;
-                    let told = Told::Still(number(&version));
-                    (Some(version), told)
-                }
-                WatchEvent::Error(status) => return Err(Error::Api(status)),
-            };
-            self.objects.told(told);
-            (self.version, self.failures) = (version, 0);
+        let request = self.requests.watch(&params, &version).map_err(Error::BuildRequest)?;
+        self.version = Some(version);
+        let mut lines = pin!(self.client.request_stream(request).await?.lines());
+        while let Some(line) =
+            timeout(SILENT, lines.try_next()).await.map_err(silent)?.map_err(Error::ReadEvents)?
+        {
+            match self.store.event(&line) {
+                // The connection ended within an event: the next watch has all of it.
+                Err(Error::SerdeError(error)) if error.is_eof() => break,
+                told => (self.version, self.failures) = (told?, 0),
+            }
         }
         self.failures = 0;
         Ok(())
@@ -104,18 +159,17 @@ impl<K: Watchable> Kept<K> {
 
     /// Asks for all, page by page.
     async fn list(&mut self) -> Result<String, Error> {
-        self.objects.told(Told::Lists);
+        self.store.begins();
         let mut params = ListParams::default().limit(PAGE);
         let version = loop {
-            let page = self.api.list(&params).await?;
-            self.objects.told(Told::Page(page.items));
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            let request = self.requests.list(&params).map_err(Error::BuildRequest)?;
+            let page = self.store.page(&self.client.request_text(request).await?)?;
+            match page.continue_.filter(|next| !next.is_empty()) {
                 Some(next) => params.continue_token = Some(next),
-                None => break page.metadata.resource_version.unwrap_or_default(),
+                None => break page.resource_version.unwrap_or_default(),
             }
         };
-        self.objects.told(Told::Listed(number(&version)));
-        self.version = Some(version.clone());
+        self.store.ends(&version);
         Ok(version)
     }
 }
