@@ -9,7 +9,7 @@ use http::Request;
 use http::header::{AUTHORIZATION, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::Body;
 use kube::client::middleware::BaseUriLayer;
 use rustls::pki_types::CertificateDer;
@@ -44,20 +44,30 @@ pub struct Place {
     pub token: PathBuf,
 }
 
-/// Clients of the API server.
+/// Clients of the API server: objects come by one connection, leases by another, which no long
+/// answer holds up.
 ///
 /// # Errors
 ///
 /// A file is not there, or is not what it should be.
 pub fn connect(place: &Place, namespace: &str) -> Result<Clients> {
-    let server = place.server.parse().with_context(|| format!("understand {:?}", place.server))?;
+    let server: http::Uri = place.server.parse().with_context(|| format!("understand {:?}", place.server))?;
     let token = Token::read(&place.token)?;
     let https = https(&place.authority)?;
-    let service = ServiceBuilder::new()
-        .layer(BaseUriLayer::new(server))
-        .layer(MapRequestLayer::new(move |request| token.add_to(request)))
-        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https));
-    Ok(Clients::over(&service, namespace))
+    let service = || {
+        let token = token.clone();
+        let mut client = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+        client.timer(TokioTimer::new()).http2_adaptive_window(true);
+        client
+            .http2_keep_alive_interval(ALIVE)
+            .http2_keep_alive_timeout(ALIVE)
+            .http2_keep_alive_while_idle(true);
+        ServiceBuilder::new()
+            .layer(BaseUriLayer::new(server.clone()))
+            .layer(MapRequestLayer::new(move |request| token.add_to(request)))
+            .service(client.build(https.clone()))
+    };
+    Ok(Clients::over(&service(), &service(), namespace))
 }
 
 fn https(authority: &Path) -> Result<HttpsConnector<HttpConnector>> {
@@ -76,7 +86,11 @@ fn https(authority: &Path) -> Result<HttpsConnector<HttpConnector>> {
     tcp.set_keepalive(Some(ALIVE));
     tcp.set_keepalive_interval(Some(ALIVE));
     tcp.set_keepalive_retries(Some(3));
-    Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp))
+    Ok(HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(tcp))
 }
 
 /// The token of an account, as last read.

@@ -32,8 +32,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Over one service.
-    pub fn over<S, B>(service: &S, namespace: &str) -> Self
+    /// Over a service for objects and one for leases.
+    pub fn over<S, B>(objects: &S, leases: &S, namespace: &str) -> Self
     where
         S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
         S::Future: Send,
@@ -41,12 +41,12 @@ impl Clients {
         B: Content<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let bounded = |at_once: usize| {
+        let bounded = |service: &S, at_once: usize| {
             let (service, places) = (service.clone(), Arc::new(Semaphore::new(at_once)));
             let passing = move |request| pass(service.clone(), Arc::clone(&places), request);
             Client::new(service_fn(passing), namespace)
         };
-        Self { objects: bounded(AT_ONCE), leases: bounded(Semaphore::MAX_PERMITS) }
+        Self { objects: bounded(objects, AT_ONCE), leases: bounded(leases, Semaphore::MAX_PERMITS) }
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
                 Ok::<_, std::io::Error>(Response::new(Either::Right(Endless)))
             }
         });
-        (Clients::over(&service, "default"), asked)
+        (Clients::over(&service, &service, "default"), asked)
     }
 
     #[tokio::test(start_paused = true)]

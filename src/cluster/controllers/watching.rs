@@ -287,7 +287,7 @@ mod tests {
                 Ok::<_, std::io::Error>(answer(next))
             }
         });
-        let (watches, clients) = (Watches::default(), Clients::over(&service, "default"));
+        let (watches, clients) = (Watches::default(), Clients::over(&service, &service, "default"));
         watches.csi_nodes.begin(&clients.objects);
         watches.csi_nodes.begin(&clients.objects);
         let begun = tokio::time::Instant::now();

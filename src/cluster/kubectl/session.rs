@@ -130,5 +130,5 @@ fn client(socket: PathBuf) -> Client {
         // kubectl takes no other name.
         .layer(BaseUriLayer::new(http::Uri::from_static("http://localhost")))
         .service(legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connect));
-    Clients::over(&service, "default").objects
+    Clients::over(&service, &service, "default").objects
 }
