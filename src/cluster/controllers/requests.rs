@@ -1,14 +1,19 @@
 //! Requests to the API server: a bounded number at once, each with a deadline.
 //!
+//! A long answer, such as a page of a list, may come compressed; a watch does not.
+//!
 //! A request that is never answered releases its place at its deadline, so the requests that wait
 //! always get their turn. A watch keeps a place until the server begins to answer. A request that
 //! renews a lease waits for no other request: a process that cannot renew its lease has to stop.
 
-use http::{Request, Response};
+use flate2::read::GzDecoder;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Body as Content, Bytes};
 use kube::Client;
 use kube::client::Body;
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -17,6 +22,9 @@ use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 /// Requests at the same time.
 const AT_ONCE: usize = 16;
+
+/// How answers may be compressed.
+const GZIP: &str = "gzip";
 
 /// How long one may take, once it has a place.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -53,7 +61,11 @@ impl Clients {
 /// An answer that is here already, or one that goes on.
 type Answer<B> = Response<Either<Full<Bytes>, B>>;
 
-async fn pass<S, B>(service: S, places: Arc<Semaphore>, request: Request<Body>) -> Result<Answer<B>, BoxError>
+async fn pass<S, B>(
+    service: S,
+    places: Arc<Semaphore>,
+    mut request: Request<Body>,
+) -> Result<Answer<B>, BoxError>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Error: Into<BoxError>,
@@ -61,25 +73,43 @@ where
     B::Error: Into<BoxError>,
 {
     let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    if !watches {
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+    }
     let _place = places.acquire().await?;
     let answering = async {
         let answer = service.oneshot(request).await.map_err(Into::into)?;
         if watches {
             return Ok(answer.map(Either::Right));
         }
-        let (parts, body) = answer.into_parts();
+        let (mut parts, body) = answer.into_parts();
         let whole = body.collect().await.map_err(Into::into)?.to_bytes();
+        let whole = match parts.headers.remove(CONTENT_ENCODING) {
+            Some(encoding) if encoding == GZIP => decompressed(&whole)?,
+            _ => whole,
+        };
         Ok(Response::from_parts(parts, Either::Left(Full::new(whole))))
     };
     let late = || format!("the API server does not answer within {} s", DEADLINE.as_secs());
     timeout(DEADLINE, answering).await.map_err(|_| late())?
 }
 
+/// As it was before the API server has compressed it.
+fn decompressed(bytes: &[u8]) -> std::io::Result<Bytes> {
+    let mut plain = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut plain)?;
+    Ok(plain.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use futures_util::{AsyncBufReadExt as _, StreamExt as _};
     use k8s_openapi::api::core::v1::Node;
     use kube::Api;
+    use std::io::Write as _;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Poll;
     use tokio::time::Instant;
@@ -185,5 +215,27 @@ mod tests {
             watches.push(nodes.watch(&kube::api::WatchParams::default(), "0").await.unwrap());
         }
         assert_eq!(asked.load(Ordering::Relaxed), AT_ONCE * 2);
+    }
+    /// Only where it was asked for: a watch is not compressed.
+    #[tokio::test]
+    async fn a_long_answer_may_be_compressed() {
+        let service = service_fn(|request: Request<Body>| async move {
+            let list = br#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
+            let answer = Response::builder();
+            if request.headers().get(ACCEPT_ENCODING).is_some_and(|encoding| encoding == GZIP) {
+                let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
+                compressed.write_all(list)?;
+                let answer = answer.header(CONTENT_ENCODING, GZIP);
+                return Ok(answer.body(Full::from(compressed.finish()?)).unwrap());
+            }
+            Ok::<_, std::io::Error>(answer.body(Full::from(&list[..])).unwrap())
+        });
+        let clients = Clients::over(&service, &service, "default");
+        let nodes: Api<Node> = Api::all(clients.objects.clone());
+        let list = nodes.list(&kube::api::ListParams::default()).await.unwrap();
+        assert_eq!(list.metadata.resource_version.unwrap(), "7");
+        let watch = Request::get("/api/v1/nodes?watch=true").body(Vec::new()).unwrap();
+        let mut lines = std::pin::pin!(clients.objects.request_stream(watch).await.unwrap().lines());
+        assert!(lines.next().await.unwrap().unwrap().starts_with('{'));
     }
 }
