@@ -49,8 +49,7 @@ pub fn make(request: &Request) -> Result<String> {
 
 /// The objects.
 pub fn objects(request: &Request) -> Vec<Value> {
-    let mut objects =
-        vec![namespace(&request.namespace), account(&of_account(request, "flexvol-csi-node"), false)];
+    let mut objects = vec![namespace(&request.namespace), account(&of_account(request, "flexvol-csi-node"))];
     objects.extend(request.drivers.iter().map(|(driver, can)| csi_driver(request, driver, *can)));
     objects.push(daemon_set(request));
     for (driver, can) in &request.drivers {
@@ -111,12 +110,13 @@ fn namespace(name: &str) -> Value {
     })
 }
 
-fn account(metadata: &Value, token: bool) -> Value {
+/// No token by itself: what asks the API server says so.
+fn account(metadata: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata,
-        "automountServiceAccountToken": token,
+        "automountServiceAccountToken": false,
     })
 }
 
@@ -342,6 +342,25 @@ mod tests {
         let mut fixed = Request { provisioner: None, ..all(false) };
         fixed.drivers[0].1.requires_fs_resize = false;
         assert_eq!(containers(&fixed), None);
+    }
+
+    /// Its container runs what a vendor has written.
+    #[test]
+    fn the_driver_has_no_token() {
+        for worker in [Worker::BuiltIn, Worker::Upstream("image".into())] {
+            let objects = objects(&Request { attacher: Some(worker), ..request(true) });
+            let of = |kind| objects.iter().rfind(|object| object["kind"] == kind).unwrap();
+            assert_eq!(of("ServiceAccount")["automountServiceAccountToken"], false);
+            let pod = &of("Deployment")["spec"]["template"]["spec"];
+            assert_eq!(pod["automountServiceAccountToken"], false);
+            let with_token = |container: &&Value| {
+                let mounts = container["volumeMounts"].as_array().unwrap();
+                mounts.iter().any(|mount| mount["name"] == "account")
+            };
+            let containers = pod["containers"].as_array().unwrap();
+            let names: Vec<_> = containers.iter().filter(with_token).map(|each| &each["name"]).collect();
+            assert_eq!(names, [&containers[1]["name"]]);
+        }
     }
 
     #[test]

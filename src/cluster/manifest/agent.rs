@@ -56,7 +56,7 @@ pub fn make(request: &Request) -> Result<String> {
 /// The objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let namespace = super::namespace(&request.namespace);
-    let account = super::account(&metadata(request, true), false);
+    let account = super::account(&metadata(request, true));
     let [attachments, tasks] = crds();
     let [role, binding] = granted(request, NAME, "Cluster", &json!([rule("", "nodes", &["get"])]));
     let [own_role, own_binding] = granted(request, NAME, "", &rights());

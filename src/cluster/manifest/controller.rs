@@ -3,6 +3,7 @@
 //! more.
 
 use super::{Request, account, of_account};
+use crate::controllers::client::ACCOUNT;
 use flexvol_model::paths;
 use flexvol_protocol::{Capabilities, DriverName};
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ pub(super) fn objects(request: &Request, driver: &DriverName, can: Capabilities)
         return Vec::new();
     }
     let name = format!("flexvol-csi-{}", driver.to_string().replace(['/', '.', '_'], "-").to_lowercase());
-    let mut objects = vec![account(&of_account(request, &name), true)];
+    let mut objects = vec![account(&of_account(request, &name))];
     objects.extend(granted(request, &name, "Cluster", &rules(&workers)));
     if !workers.built_in().is_empty() {
         objects.extend(granted(request, &name, "", &[rule("coordination.k8s.io", &["leases"], &LEASE)]));
@@ -130,6 +131,8 @@ fn deployment(request: &Request, name: &str, containers: &[Value]) -> Value {
                 "metadata": {"labels": labels},
                 "spec": {
                     "serviceAccountName": name,
+                    // Not for the driver's container: only who asks the API server has the token.
+                    "automountServiceAccountToken": false,
                     "enableServiceLinks": false,
                     "nodeSelector": {"kubernetes.io/os": "linux"},
                     "priorityClassName": "system-cluster-critical",
@@ -137,12 +140,22 @@ fn deployment(request: &Request, name: &str, containers: &[Value]) -> Value {
                     "volumes": [
                         {"name": "sockets", "emptyDir": {}},
                         {"name": "state", "emptyDir": {}},
+                        {"name": "account", "projected": {"sources": token()}},
                         {"name": "plugins", "hostPath": {"path": request.plugin_dir, "type": "Directory"}},
                     ],
                 },
             },
         },
     })
+}
+
+/// What kubelet itself would mount into each container.
+fn token() -> Value {
+    json!([
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ])
 }
 
 fn driver_container(request: &Request, driver: &DriverName) -> Value {
@@ -192,7 +205,10 @@ fn unprivileged(name: &str, image: &str) -> Value {
             "runAsUser": 0,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "sockets", "mountPath": SOCKETS}],
+        "volumeMounts": [
+            {"name": "sockets", "mountPath": SOCKETS},
+            {"name": "account", "mountPath": ACCOUNT, "readOnly": true},
+        ],
     })
 }
 

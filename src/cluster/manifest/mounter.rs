@@ -48,7 +48,7 @@ pub fn make(request: &Request) -> Result<String> {
 /// The objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let namespace = super::namespace(&request.namespace);
-    let account = super::account(&metadata(request), false);
+    let account = super::account(&metadata(request));
     vec![namespace, account, daemon_set(request)]
 }
 

@@ -13,7 +13,7 @@ const USER: u32 = 65534;
 pub(super) fn objects(request: &Request) -> Vec<Value> {
     let labels = crate::manifest::labels("controller");
     let metadata = json!({"name": CONTROLLER, "namespace": request.namespace, "labels": labels});
-    let account = crate::manifest::account(&metadata, false);
+    let account = crate::manifest::account(&metadata);
     let watched = ["get", "list", "watch"];
     let everywhere = json!([rule("", "nodes", &watched), rule("", "pods", &watched)]);
     let own = json!([
