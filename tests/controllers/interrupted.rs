@@ -38,8 +38,8 @@ fn provisioning_at_every_point() {
         let mut subject = Subject::new(&server, Whose::Ours, Work::Provision, "cut.example.com", can).await;
         subject.class("class", json!({})).await;
         let points =
-            points(&mut subject, async |subject, _, short| play(subject, "claim", short).await).await;
-        println!("cut short at {points:?} points");
+            points(&mut subject, "provision", async |subject, _, short| play(subject, "claim", short).await)
+                .await;
         // Four lists, the PersistentVolume made, deleted, and its finalizer; two calls.
         assert!(points[0] >= 14 && points[2] >= 14, "{points:?}");
         assert_eq!([points[1], points[3]], [4, 4]);

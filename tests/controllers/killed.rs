@@ -40,11 +40,10 @@ fn attaching_at_every_point() {
         let can = Can { publish: true, ..Can::default() };
         let mut subject = Subject::new(&server, Whose::Ours, Work::Attach, "killed.example.com", can).await;
         subject.node(&subject.driver.name).await;
-        let points = points(&mut subject, async |subject, number, short| {
+        let points = points(&mut subject, "attach", async |subject, number, short| {
             play(subject, &format!("volume-{number}"), short).await
         })
         .await;
-        println!("cut short at {points:?} points");
         // Two finalizers on, status, two finalizers off; two calls.
         assert!(points[0] >= 10 && points[2] >= 10, "{points:?}");
         assert_eq!([points[1], points[3]], [4, 4]);
@@ -89,12 +88,10 @@ async fn growing(server: &super::ApiServer, flow: &str, by_node: bool) -> [usize
     server.has_namespaces().await;
     let (name, can) = (format!("{flow}.example.com"), Can { expand: true, ..Can::default() });
     let mut subject = Subject::new(server, Whose::Ours, Work::Resize, &name, can).await;
-    let points = points(&mut subject, async |subject, number, short| {
+    points(&mut subject, &format!("resize/{flow}"), async |subject, number, short| {
         grow(subject, &format!("volume-{number}-{flow}"), by_node, short).await
     })
-    .await;
-    println!("{flow}: cut short at {points:?} points");
-    points
+    .await
 }
 
 #[test]
