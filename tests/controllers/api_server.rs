@@ -5,6 +5,9 @@ use super::ports::reserved_port;
 use flexvol_cluster::controllers::client::{Place, connect};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,10 +25,16 @@ pub(crate) fn patience() -> Duration {
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Starts it; what it says goes to a file.
+    /// Starts it; what it says goes to a file. It ends with the test, also if that is killed.
     pub(crate) fn start(command: &mut Command, log: &Path) -> Self {
         let log = fs::File::options().create(true).append(true).open(log).unwrap();
-        Self(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
+        let mut ending = Command::new("setpriv");
+        ending.args(["--pdeathsig=KILL", "--"]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            ending.env(name, value.unwrap_or_default());
+        }
+        ending.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
+        Self(ending.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -39,6 +48,12 @@ impl Process {
 
     pub(crate) fn has_ended(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
+    }
+
+    /// Ends by a signal.
+    pub(crate) fn ends_by(&mut self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).unwrap();
+        self.0.wait().unwrap();
     }
 
     /// As kill -9 would.
@@ -112,10 +127,27 @@ impl ApiServer {
         self.home.path().join("pki/apiserver.crt")
     }
 
+    /// Of an admin.
+    pub(crate) fn token(&self) -> PathBuf {
+        self.home.path().join("token")
+    }
+
+    /// How programs get to it, or to what stands before it at this address, as an admin.
+    pub(crate) fn kubeconfig(&self, address: &str) -> PathBuf {
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": address, "certificate-authority": self.certificate()}}],
+            "users": [{"name": "u", "user": {"tokenFile": self.token()}}]});
+        let name = format!("{}.kubeconfig", address.rsplit(':').next().unwrap());
+        let path = self.home.path().join(name);
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
     /// An admin.
     pub(crate) fn client(&self) -> Client {
         let server = self.address();
-        let (authority, token) = (self.certificate(), self.home.path().join("token"));
+        let (authority, token) = (self.certificate(), self.token());
         connect(&Place { server, authority, token }, "default").unwrap().leases
     }
 
@@ -154,7 +186,8 @@ fn kube_apiserver(programs: &Path, home: &Path, etcd: u16, port: u16) -> Process
     let at = |flag: &str, path: &str| format!("--{flag}={}", home.join(path).display());
     let mut command = Command::new(programs.join("kube-apiserver"));
     // It lives for seconds, and would collect garbage for a third of what it computes.
-    command.env("GOGC", "off").env("GOMEMLIMIT", "400MiB");
+    let memory = std::env::var("FLEXVOL_API_SERVER_MEMORY").unwrap_or_else(|_| "400MiB".to_owned());
+    command.env("GOGC", "off").env("GOMEMLIMIT", memory);
     command.arg(format!("--etcd-servers=http://127.0.0.1:{etcd}")).arg(format!("--secure-port={port}"));
     command.args([
         "--bind-address=127.0.0.1",

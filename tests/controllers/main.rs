@@ -9,6 +9,7 @@ mod api_server;
 mod attach;
 mod bound_claims;
 mod breaker;
+mod burst;
 mod capacity;
 mod capacity_attacked;
 mod claimed;

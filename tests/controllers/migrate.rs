@@ -204,15 +204,8 @@ fn workload_path(name: &str) -> String {
 /// Those that bind volumes, and make pods.
 fn controllers(server: &ApiServer) -> Process {
     let home = server.home.path();
-    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server.address(),
-            "certificate-authority": server.certificate()}}],
-        "users": [{"name": "u", "user": {"tokenFile": home.join("token")}}]});
-    let file = home.join("controllers.kubeconfig");
-    std::fs::write(&file, config.to_string()).unwrap();
     let mut command = Command::new(server.programs.join("kube-controller-manager"));
-    command.arg(format!("--kubeconfig={}", file.display()));
+    command.arg(format!("--kubeconfig={}", server.kubeconfig(&server.address()).display()));
     command.args([
         "--leader-elect=false",
         "--bind-address=127.0.0.1",

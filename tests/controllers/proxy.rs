@@ -12,7 +12,6 @@ use kube::Client;
 use kube::client::Body;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
@@ -290,16 +289,6 @@ impl Proxy {
     /// The address, as a URL.
     pub(crate) fn address(&self) -> String {
         format!("http://{}", self.address)
-    }
-
-    /// How a controller gets here.
-    pub(crate) fn write_kubeconfig(&self, path: &Path) {
-        let text = format!(
-            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}],\n\
-             users: [{{name: u, user: {{token: unused}}}}], clusters: [{{name: c, cluster: {{server: \"http://{}\"}}}}]}}\n",
-            self.address
-        );
-        std::fs::write(path, text).unwrap();
     }
 }
 

@@ -17,8 +17,7 @@ use tonic::Code;
 /// Both programs, for as long as they are kept; of the second one these controllers.
 pub(crate) async fn kubernetes(server: &ApiServer, controllers: &str) -> Vec<Process> {
     let (home, proxy) = (server.home.path(), Proxy::listen(server.client()).await);
-    let kubeconfig = home.join("kubernetes.kubeconfig");
-    proxy.write_kubeconfig(&kubeconfig);
+    let kubeconfig = server.kubeconfig(&proxy.address());
     let start = |program: &str, more: &[&str]| {
         let mut command = Command::new(server.programs.join(program));
         command.arg(format!("--kubeconfig={}", kubeconfig.display()));

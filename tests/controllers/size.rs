@@ -107,7 +107,7 @@ async fn start(subject: &mut Subject, size: usize, round: usize) {
     subject.begin();
     let (subject, latest) = (&*subject, Cell::new(0.0));
     let work = async {
-        let name = subject.named(&format!("new-{:?}-{round}", subject.is_ours()));
+        let name = subject.named(&format!("new-{}-{round}", subject.program()));
         let volume = subject.claim(&name, &subject.named("class"), json!({})).await;
         subject.volume(&name, json!({})).await;
         subject.attach(&name, json!({"spec": {"nodeName": "node-0"}})).await;
@@ -125,7 +125,7 @@ async fn start(subject: &mut Subject, size: usize, round: usize) {
     };
     println!(
         "| {size} | {} | {:.1} s | {:.1} s | {} MiB | {:.1} s |",
-        if subject.is_ours() { "flexvold" } else { "sidecars" },
+        subject.program(),
         after.as_secs_f64(),
         f64::from(u32::try_from(processor(subject)).unwrap()) / 100.0,
         memory(subject) / 1024,

@@ -106,6 +106,9 @@ pub(crate) use both;
 pub(crate) struct Subject {
     pub(crate) driver: Driver,
     pub(crate) proxy: Proxy,
+    /// Of the API server, for the programs.
+    address: String,
+    kubeconfig: PathBuf,
     pub(crate) client: Client,
     /// Of its claims.
     pub(crate) namespace: String,
@@ -122,14 +125,17 @@ impl Subject {
         let home = server.home.path().join(name);
         fs::create_dir(&home).unwrap();
         let proxy = Proxy::listen(server.client()).await;
-        proxy.write_kubeconfig(&home.join("kubeconfig"));
         fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
-        fs::write(home.join("token"), "unused").unwrap();
+        fs::copy(server.token(), home.join("token")).unwrap();
         let driver = Driver::serve(name, home.join("csi.sock"), can);
         let (client, programs) = (server.client(), server.programs.clone());
+        let address = proxy.address();
+        let kubeconfig = server.kubeconfig(&address);
         Self {
             driver,
             proxy,
+            address,
+            kubeconfig,
             client,
             namespace: "default".to_owned(),
             whose,
@@ -140,6 +146,13 @@ impl Subject {
         }
     }
 
+    /// The programs ask the API server itself from their next beginning on, as often as they like:
+    /// nothing is counted or cut.
+    pub(crate) fn ask_directly(&mut self, server: &ApiServer) {
+        self.address = server.address();
+        self.kubeconfig = server.kubeconfig(&self.address);
+    }
+
     /// Another program works for the driver from its next beginning on.
     pub(crate) fn is_now(&mut self, whose: Whose) {
         self.whose = whose;
@@ -147,12 +160,22 @@ impl Subject {
 
     /// Begins to work.
     pub(crate) fn begin(&mut self) {
+        self.processes = self.start();
+    }
+
+    /// Begins to work beside what is at work; returns that.
+    pub(crate) fn begin_another(&mut self) -> Vec<Process> {
+        let another = self.start();
+        std::mem::replace(&mut self.processes, another)
+    }
+
+    fn start(&self) -> Vec<Process> {
         let commands = match self.whose {
             Whose::Ours => vec![self.ours()],
             Whose::Upstream => self.work.names().1.iter().map(|program| self.upstream(program)).collect(),
         };
         let log = self.home.join("said");
-        self.processes = commands.into_iter().map(|mut command| Process::start(&mut command, &log)).collect();
+        commands.into_iter().map(|mut command| Process::start(&mut command, &log)).collect()
     }
 
     /// Begins once more, as kubelet would have it, where it has given up: so it does when the API
@@ -167,7 +190,7 @@ impl Subject {
         let mut command = Command::new(flexvold());
         command.args(["csi-controller", "--lease-namespace=default", "--log-level=debug"]);
         command.arg(format!("--endpoint=unix://{}", self.driver.socket.display()));
-        command.arg(format!("--server={}", self.proxy.address())).arg("--account").arg(&self.home);
+        command.arg(format!("--server={}", self.address)).arg("--account").arg(&self.home);
         command
             .arg(format!("--timeout={}", timeout().as_secs()))
             .arg(format!("--work={}", self.work.names().0));
@@ -184,10 +207,12 @@ impl Subject {
     fn upstream(&self, program: &str) -> Command {
         let mut command = Command::new(self.programs.join(program));
         command.arg(format!("--csi-address={}", self.driver.socket.display()));
-        command.arg(format!("--kubeconfig={}", self.home.join("kubeconfig").display()));
+        command.arg(format!("--kubeconfig={}", self.kubeconfig.display()));
         command.arg(format!("--timeout={}s", timeout().as_secs())).arg("--v=5");
-        if program == "csi-provisioner" {
-            // Else it sends five requests a second.
+        // Else it sends five requests a second.
+        if self.address != self.proxy.address() {
+            command.args(["--kube-api-qps=10000", "--kube-api-burst=10000", "--leader-election"]);
+        } else if program == "csi-provisioner" {
             command.args(["--kube-api-qps=100", "--kube-api-burst=100"]);
         }
         if let Some(seconds) = self.work.asks_after() {
@@ -214,6 +239,14 @@ impl Subject {
     /// Whether ours works.
     pub(crate) fn is_ours(&self) -> bool {
         self.whose == Whose::Ours
+    }
+
+    /// What works, in the words of a table.
+    pub(crate) fn program(&self) -> &'static str {
+        match self.whose {
+            Whose::Ours => "flexvold",
+            Whose::Upstream => "sidecars",
+        }
     }
 
     /// What it has said.
