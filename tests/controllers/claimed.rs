@@ -46,13 +46,18 @@ impl Subject {
         for (call, faults) in faults {
             self.driver.fails(call, &volume, faults);
         }
-        // As the PersistentVolume controller does it: nothing is made before.
-        let patch = Patch::Merge(json!({"metadata": {"annotations": { PROVISIONER: self.driver.name }}}));
-        self.claims().patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.is_to_provision(name).await;
         volume
     }
 
-    async fn make_claim(&self, name: &str, class: &str, change: Value) -> String {
+    /// As the PersistentVolume controller writes it: nothing is made before.
+    pub(crate) async fn is_to_provision(&self, name: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": { PROVISIONER: self.driver.name }}}));
+        self.claims().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Makes a claim that nobody provisions yet.
+    pub(crate) async fn make_claim(&self, name: &str, class: &str, change: Value) -> String {
         let spec = json!({"storageClassName": class, "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "32Mi"}}});
         let mut claim = json!({"metadata": {"name": name, "namespace": self.namespace}, "spec": spec});

@@ -10,6 +10,7 @@ mod attach;
 mod bound_claims;
 mod breaker;
 mod burst;
+mod by_hand;
 mod capacity;
 mod capacity_attacked;
 mod claimed;
