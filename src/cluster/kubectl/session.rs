@@ -11,11 +11,12 @@ use crate::controllers::requests::Clients;
 use anyhow::{Context as _, Result, bail, ensure};
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::piped::Piped;
-use hyper_util::client::legacy;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http::header::HOST;
+use http::{HeaderValue, Request};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
-use kube::client::middleware::BaseUriLayer;
 use serde_json::Value;
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
@@ -24,7 +25,7 @@ use std::process::ChildStdout;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
-use tower::{ServiceBuilder, service_fn};
+use tower::{BoxError, service_fn};
 
 /// What one question may take, with all its tries.
 const ANSWER_WAIT: Duration = Duration::from_secs(40);
@@ -120,15 +121,18 @@ impl Session {
     }
 }
 
-/// What is asked goes to the socket, whatever the address says.
+/// What is asked goes to the socket, by a connection each.
 fn client(socket: PathBuf) -> Client {
-    let connect = service_fn(move |_: http::Uri| {
+    let service = service_fn(move |mut request: Request<Body>| {
         let socket = socket.clone();
-        Box::pin(async move { UnixStream::connect(socket).await.map(TokioIo::new) })
+        async move {
+            // kubectl takes no other name.
+            request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+            let stream = TokioIo::new(UnixStream::connect(socket).await?);
+            let (mut sender, connection) = http1::handshake(stream).await?;
+            tokio::spawn(connection);
+            Ok::<_, BoxError>(sender.send_request(request).await?)
+        }
     });
-    let service = ServiceBuilder::new()
-        // kubectl takes no other name.
-        .layer(BaseUriLayer::new(http::Uri::from_static("http://localhost")))
-        .service(legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connect));
     Clients::over(&service, &service, "default").objects
 }
