@@ -26,11 +26,8 @@ const NAME_LIMIT: usize = 230;
 /// Sentences that are remembered, to be counted.
 const REMEMBERED: usize = 1024;
 
-/// Events that are written at the same time.
-const LANES: usize = 4;
-
-/// Sentences that wait in one lane.
-const WAITING: usize = 256;
+/// Sentences that wait to be written: two of each volume where a thousand are made at once.
+const WAITING: usize = 2048;
 
 /// How it looks to who reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,37 +53,31 @@ struct Sentence {
     message: String,
 }
 
-/// Events of a controller. Most are written some time later: no work waits for them.
+/// Events of a controller. Most are written some time later, one after the other: no work waits for
+/// them, and they leave the API server to the work.
 #[expect(missing_debug_implementations, reason = "a client of the API server has none")]
 pub struct Events {
     writer: Arc<Writer>,
-    lanes: Vec<mpsc::Sender<Sentence>>,
+    lane: mpsc::Sender<Sentence>,
 }
 
 impl Events {
     /// For a controller, of this name. Call it within a runtime.
     pub fn new(client: Client, source: String) -> Self {
         let writer = Arc::new(Writer { client, source, said: Mutex::default() });
-        let lanes = (0..LANES).map(|_| {
-            let (lane, mut waiting) = mpsc::channel::<Sentence>(WAITING);
-            let writer = Arc::clone(&writer);
-            tokio::spawn(async move {
-                while let Some(sentence) = waiting.recv().await {
-                    writer.write(&sentence).await;
-                }
-            });
-            lane
+        let (lane, mut waiting) = mpsc::channel::<Sentence>(WAITING);
+        let in_lane = Arc::clone(&writer);
+        tokio::spawn(async move {
+            while let Some(sentence) = waiting.recv().await {
+                in_lane.write(&sentence).await;
+            }
         });
-        Self { lanes: lanes.collect(), writer }
+        Self { writer, lane }
     }
 
-    /// Tells of an object, soon: what is told of one object is written in its order. Dropped if too
-    /// many Events wait.
+    /// Tells of an object, soon. Dropped if too many Events wait.
     pub fn tell(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) {
-        let sentence = Sentence::new(about, kind, reason, message);
-        let uid = about.uid.as_deref().unwrap_or_default();
-        let lane = uid.bytes().fold(0, |lane: usize, byte| lane.wrapping_mul(31).wrapping_add(byte.into()));
-        if self.lanes[lane % LANES].try_send(sentence).is_err() {
+        if self.lane.try_send(Sentence::new(about, kind, reason, message)).is_err() {
             tracing::warn!(reason, "too many Events wait: one is left out");
         }
     }
