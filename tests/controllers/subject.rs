@@ -211,7 +211,7 @@ impl Subject {
         command.arg(format!("--timeout={}s", timeout().as_secs())).arg("--v=5");
         // Else it sends five requests a second.
         if self.address != self.proxy.address() {
-            command.args(["--kube-api-qps=10000", "--kube-api-burst=10000", "--leader-election"]);
+            command.args(["--kube-api-qps=10000", "--kube-api-burst=10000"]);
         } else if program == "csi-provisioner" {
             command.args(["--kube-api-qps=100", "--kube-api-burst=100"]);
         }
