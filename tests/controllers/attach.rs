@@ -52,7 +52,12 @@ fn note(seen: &mut Seen, step: &str, object: &Value) {
 
 /// Until it is attached; both objects are noted.
 async fn attached(subject: &Subject, name: &str, seen: &mut Seen) {
-    note(seen, name, &subject.becomes::<VolumeAttachment>(name, is_attached).await);
+    let mut object = subject.becomes::<VolumeAttachment>(name, is_attached).await;
+    // Upstream leaves the error of the last attempt there, if it has not heard of its own writing.
+    if !subject.is_ours() {
+        object["status"].as_object_mut().unwrap().remove("attachError");
+    }
+    note(seen, name, &object);
     let volume = subject.see::<PersistentVolume>(name).await;
     note(seen, name, &volume["metadata"]);
 }

@@ -62,10 +62,11 @@ impl ByHand {
             "spec": {"persistentVolumeReclaimPolicy": self.policy,
                 "claimRef": {"namespace": "default", "name": "gone", "uid": "gone"}}});
         subject.volume(&name, change).await;
-        subject.phase(&name, self.phase).await;
+        // First, or it would not be a volume that was deleted before anybody guarded it.
         if self.deleted {
             subject.delete::<PersistentVolume>(&name).await;
         }
+        subject.phase(&name, self.phase).await;
     }
 
     /// Who guards it, whether it is deleted, and what the driver was asked.
