@@ -124,8 +124,8 @@ impl Driver {
         before::controller_client::ControllerClient::new(self.channel.clone())
     }
 
-    /// What it can do, as it said within the last [`FRESH`]: it may be replaced at any time, but is
-    /// not asked for each object.
+    /// What it can do, as it said within the last ten seconds: it may be replaced at any time, but
+    /// is not asked for each object.
     ///
     /// # Errors
     ///
