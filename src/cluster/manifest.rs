@@ -1,4 +1,4 @@
-//! What serves drivers as CSI drivers in a cluster, as text to apply. Pure.
+//! Manifests that serve drivers as CSI drivers in a cluster. Pure.
 //!
 //! A CSIDriver object for each, which follows from the driver's `init`; a DaemonSet with one
 //! container for all of them, which registers itself; for those that attach, and where volumes are
@@ -18,7 +18,7 @@ use flexvol_protocol::{Capabilities, DriverName};
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
 
-/// What is to be served.
+/// Drivers to serve, and by which images.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The drivers, and what their `init` says. At least one.
@@ -31,13 +31,13 @@ pub struct Request {
     pub image: String,
     /// The namespace.
     pub namespace: String,
-    /// Who attaches, for drivers that do.
+    /// Program that attaches, for drivers that attach.
     pub attacher: Option<Worker>,
-    /// Who provisions, if volumes shall be provisioned.
+    /// Program that provisions, if volumes are provisioned.
     pub provisioner: Option<Worker>,
-    /// Who lets claims grow, if they may.
+    /// Program that expands volumes, if claims may grow.
     pub resizer: Option<Worker>,
-    /// Whether a pod may have a volume inline, which every Pod Security level allows.
+    /// True if pods may use inline volumes, which every Pod Security level allows.
     pub inline: bool,
 }
 
@@ -76,7 +76,7 @@ fn check(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what would be more than one word in a manifest, or has one of these characters.
+/// Refuses text that is not one word in a manifest, or that has one of these characters.
 fn check_word(text: &str, refused: &str) -> Result<()> {
     let is_plain = |letter: char| letter.is_ascii_graphic() && !refused.contains(letter);
     if text.is_empty() || !text.chars().all(is_plain) {
@@ -110,7 +110,7 @@ fn namespace(name: &str) -> Value {
     })
 }
 
-/// No token by itself: what asks the API server says so.
+/// Service account. Pods that need its token mount it themselves.
 fn account(metadata: &Value) -> Value {
     json!({
         "apiVersion": "v1",
@@ -125,9 +125,9 @@ fn of_account(request: &Request, name: &str) -> Value {
     json!({"name": name, "namespace": request.namespace, "labels": labels("csi")})
 }
 
-/// What the driver's `init` means for Kubernetes.
+/// CSIDriver object that follows from the driver's `init`.
 fn csi_driver(request: &Request, driver: &DriverName, can: Capabilities) -> Value {
-    // What attaches cannot be inline: nothing would attach it.
+    // Inline volumes are never attached.
     let inline = request.inline && !can.attach;
     let modes = if inline { json!(["Persistent", "Ephemeral"]) } else { json!(["Persistent"]) };
     json!({
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(containers(&fixed), None);
     }
 
-    /// Its container runs what a vendor has written.
+    /// The driver's container runs third-party code.
     #[test]
     fn the_driver_has_no_token() {
         for worker in [Worker::BuiltIn, Worker::Upstream("image".into())] {

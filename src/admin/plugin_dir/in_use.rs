@@ -1,4 +1,4 @@
-//! Which volumes of a driver are mounted right now: without their driver no one could unmount them.
+//! Mounted volumes of a driver: without the driver they cannot be unmounted.
 //!
 //! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be:
 //! kubelet may have one of its own. Volumes are known by kubelet's names for their targets, under
@@ -32,7 +32,7 @@ const AGAIN: Duration = Duration::from_millis(1);
 /// One mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Volume {
-    /// Where, as the process with that mount table sees it.
+    /// Mount point, as the process with that mount table sees it.
     pub target: PathBuf,
     /// The pod's uid; `None` for a device's own mount.
     pub pod: Option<String>,
@@ -88,7 +88,7 @@ pub fn describe(volumes: &[Volume]) -> String {
 }
 
 fn described(volumes: &[Volume], names: &Pods) -> String {
-    /// How many are named.
+    /// Volumes that a message names.
     const NAMED: usize = 5;
     let shown = volumes.iter().take(NAMED).map(|volume| match &volume.pod {
         Some(uid) => {
@@ -129,8 +129,8 @@ fn volume(target: &Path, served: &BTreeMap<PathBuf, String>) -> Option<(String, 
     Some((driver, Volume { target: target.to_owned(), pod }))
 }
 
-/// What is served over CSI, from `pods` or `plugins` on: the driver's directory by the volume's,
-/// under any root. What cannot be read says nothing, and may have been lost as well.
+/// Volumes served over CSI: the driver's directory by the volume's, from `pods` or `plugins` on,
+/// under any root. Files that cannot be read are left out: they may be lost as well.
 fn over_csi(state: &Path) -> BTreeMap<PathBuf, String> {
     let mut served = BTreeMap::new();
     for file in journals(state) {
@@ -142,7 +142,7 @@ fn over_csi(state: &Path) -> BTreeMap<PathBuf, String> {
     served
 }
 
-/// What a file says, over which `flexvold` may just be writing: then it is read again.
+/// Entry in a file. Read again while `flexvold` is writing over it.
 fn noted(file: &Path) -> Option<Entry> {
     let read = |already: u32| {
         let entry = Entry::parse(&files::read_small(file, csi_journal::LIMIT).ok()??).ok();

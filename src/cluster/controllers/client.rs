@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tower::ServiceBuilder;
 use tower::util::MapRequestLayer;
 
-/// Where kubelet puts what a pod's account is known by.
+/// Directory where kubelet mounts the credentials of a pod's service account.
 pub const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// A connection that is not made by then is not made.
@@ -33,7 +33,7 @@ const ALIVE: Duration = Duration::from_secs(10);
 /// kubelet writes a new token long before the old one ends.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// Where the API server is, and who asks it.
+/// Address and credentials for the API server.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// `https://address:port`.
@@ -57,8 +57,9 @@ pub fn connect(place: &Place, namespace: &str) -> Result<Clients> {
     let service = || {
         let token = token.clone();
         let mut client = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
-        client.timer(TokioTimer::new()).http2_adaptive_window(true);
         client
+            .timer(TokioTimer::new())
+            .http2_adaptive_window(true)
             .http2_keep_alive_interval(ALIVE)
             .http2_keep_alive_timeout(ALIVE)
             .http2_keep_alive_while_idle(true);

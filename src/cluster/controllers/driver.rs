@@ -23,21 +23,21 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-/// How often a driver that is not ready is asked again.
+/// Pause before a driver that is not ready is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Of a call that only asks.
+/// Deadline of a call that only asks.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// How often a driver is probed, and how long its socket may refuse connections: the driver may be
-/// restarting.
+/// Pause between two probes.
 const ASK: Duration = Duration::from_secs(5);
+/// Limit for a socket that refuses connections: the driver may be restarting.
 const AWAY: Duration = Duration::from_secs(15);
 
-/// How long an answer about what the driver can is good for: longer than the next probe takes.
+/// Lifetime of a cached answer about capabilities: longer than the next probe takes.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// How a driver says which volumes are not well.
+/// Call by which a driver reports volumes that are not healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conditions {
     /// In its list of volumes: `LIST_VOLUMES` and `VOLUME_CONDITION`.
@@ -51,13 +51,13 @@ pub enum Conditions {
 /// `VOLUME_CONDITION` of the Controller service, which CSI had up to 1.12.
 const VOLUME_CONDITION: i32 = 11;
 
-/// What a driver says of itself.
+/// Name and capabilities of a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "as many as CSI has capabilities that matter here")]
 pub struct Facts {
     /// Its name.
     pub name: String,
-    /// Whether it attaches: `PUBLISH_UNPUBLISH_VOLUME`.
+    /// True if it attaches: `PUBLISH_UNPUBLISH_VOLUME`.
     pub publishes: bool,
     /// `PUBLISH_READONLY`.
     pub publishes_read_only: bool,
@@ -65,15 +65,15 @@ pub struct Facts {
     pub lists_nodes: bool,
     /// `SINGLE_NODE_MULTI_WRITER`.
     pub single_node_multi_writer: bool,
-    /// Whether it makes volumes: `CREATE_DELETE_VOLUME`.
+    /// True if it provisions: `CREATE_DELETE_VOLUME`.
     pub provisions: bool,
-    /// Whether its controller grows volumes: `EXPAND_VOLUME`.
+    /// True if its controller expands volumes: `EXPAND_VOLUME`.
     pub expands: bool,
-    /// Whether it says how much storage there is: `GET_CAPACITY`.
+    /// True if it reports free capacity: `GET_CAPACITY`.
     pub tells_capacity: bool,
-    /// Whether and how it says which volumes are not well.
+    /// Call by which it reports volumes that are not healthy, if it does.
     pub conditions: Option<Conditions>,
-    /// Whether it matters to it where a volume is: `VOLUME_ACCESSIBILITY_CONSTRAINTS`.
+    /// True if it has topology: `VOLUME_ACCESSIBILITY_CONSTRAINTS`.
     pub topology: bool,
 }
 
@@ -124,8 +124,8 @@ impl Driver {
         before::controller_client::ControllerClient::new(self.channel.clone())
     }
 
-    /// What it can do, as it said within the last ten seconds: it may be replaced at any time, but
-    /// is not asked for each object.
+    /// Name and capabilities, at most ten seconds old: a driver may be replaced at any time, but is
+    /// not asked for each object.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Driver {
         Ok(facts)
     }
 
-    /// Whether its node grows volumes: `EXPAND_VOLUME` of the Node service. Asked each time.
+    /// Returns true if its node expands volumes: `EXPAND_VOLUME` of the Node service. Not cached.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Driver {
         Ok(types.any(|rpc| rpc == node_rpc::Type::ExpandVolume))
     }
 
-    /// What it can do now, as soon as it says so.
+    /// Waits until the driver answers, and returns its capabilities.
     pub async fn known(&self) -> Facts {
         loop {
             match self.facts().await {
@@ -252,7 +252,7 @@ pub fn within<T>(message: T, deadline: Duration) -> Request<T> {
     request
 }
 
-/// What a call has failed with. The end of our own patience comes as if we had cancelled the call.
+/// Status of a failed call. tonic reports our own deadline as a cancellation: corrected here.
 pub fn failed(status: Status) -> Status {
     match (status.code(), status.message()) {
         (Code::Cancelled, "Timeout expired") => Status::deadline_exceeded("context deadline exceeded"),

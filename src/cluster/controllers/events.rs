@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
-/// What Kubernetes takes for a message.
+/// Longest message that Kubernetes accepts, in bytes.
 pub const MESSAGE_LIMIT: usize = 1024;
 
 /// The longest name of an Event without its number.
@@ -29,7 +29,7 @@ const REMEMBERED: usize = 1024;
 /// Sentences that wait to be written: two of each volume where a thousand are made at once.
 const WAITING: usize = 2048;
 
-/// How it looks to who reads it.
+/// Type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Something has happened.

@@ -32,7 +32,7 @@ use tracing::Instrument as _;
 /// Calls of the driver at the same time, as many as upstream has.
 const WORKERS: usize = 100;
 
-/// What there is to look at.
+/// Key in the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
     Claim { namespace: String, name: String, uid: String },
@@ -48,18 +48,18 @@ struct Provisioner {
     timeout: Duration,
     events: Events,
     watches: Watches,
-    /// Whether nodes are watched: topology matters to the driver.
+    /// True if nodes are watched, because the driver has topology.
     placed: bool,
     /// The attacher's finalizer, if this process attaches volumes as well: a request less for each
     /// where it comes and goes with the PersistentVolume.
     attacher: Option<String>,
     queue: Arc<Queue<Key>>,
-    /// What the driver was asked and may be doing, by the uid of the claim.
+    /// Calls that the driver may still be carrying out, by the uid of the claim.
     begun: Mutex<HashMap<String, Arc<Plan>>>,
     full: Arc<Full>,
 }
 
-/// What it is told of, for as long as this is kept.
+/// Subscriptions to the object caches: they end when this is dropped.
 type Told = (
     Listener<PersistentVolumeClaim>,
     Listener<PersistentVolume>,

@@ -23,10 +23,10 @@ use tower::{BoxError, Service, ServiceExt as _, service_fn};
 /// Requests at the same time.
 const AT_ONCE: usize = 16;
 
-/// How answers may be compressed.
+/// Compression that is accepted for answers.
 const GZIP: &str = "gzip";
 
-/// How long one may take, once it has a place.
+/// Deadline of a request, from when it has a place.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The API server, for what controllers do and for what keeps them at work.
@@ -94,7 +94,7 @@ where
     timeout(DEADLINE, answering).await.map_err(|_| late())?
 }
 
-/// As it was before the API server has compressed it.
+/// Decompresses the body of an answer.
 fn decompressed(bytes: &[u8]) -> std::io::Result<Bytes> {
     let mut plain = Vec::new();
     GzDecoder::new(bytes).read_to_end(&mut plain)?;
@@ -216,6 +216,7 @@ mod tests {
         }
         assert_eq!(asked.load(Ordering::Relaxed), AT_ONCE * 2);
     }
+
     /// Only where it was asked for: a watch is not compressed.
     #[tokio::test]
     async fn a_long_answer_may_be_compressed() {

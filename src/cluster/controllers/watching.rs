@@ -174,7 +174,8 @@ impl Reflector {
     }
 }
 
-/// Whether a watch may go on where it ended: the connection broke, or the API server is busy.
+/// Returns true for errors after which a watch resumes where it ended: a broken connection, or a
+/// busy API server.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::Api(status) => matches!(status.code, 429 | 503),
@@ -203,7 +204,7 @@ mod tests {
     use tokio_stream::wrappers::UnboundedReceiverStream;
     use tower::service_fn;
 
-    /// What the API server answers to a request.
+    /// Answer of the API server to one request.
     enum Answer {
         /// A code and a document.
         Whole(u16, Value),
@@ -269,7 +270,7 @@ mod tests {
         )
     }
 
-    /// What was asked, for whom it is known in the end, when all answers are given.
+    /// Plays all answers; returns the requests, and the objects known at the end.
     async fn played(answers: Vec<Answer>) -> (Vec<String>, Vec<String>) {
         let (answers, asked) =
             (Arc::new(Mutex::new(VecDeque::from(answers))), Arc::new(Mutex::new(Vec::new())));

@@ -1,9 +1,9 @@
-//! The API server by `kubectl proxy`: for who writes, and asks a thousand times.
+//! Access to the API server through `kubectl proxy`, for commands that write or ask often.
 //!
-//! kubectl goes on to do what it is for: which cluster, who asks, how that is proven (programs of
-//! clouds, certificates, OIDC), and the way there. It would be a megabyte here, and another one
-//! than the user's. What a write is answered, kubectl alone tells as text; its proxy passes it on.
-//! The socket is in a directory of the user's alone, and both end with this process.
+//! kubectl selects the cluster, authenticates (exec plugins, certificates, OIDC) and connects. The
+//! same code would be a megabyte here, and not the version that the user has. Its proxy passes on
+//! the API server's answer to a write, which kubectl itself prints only as text. The socket is in a
+//! private directory, and the proxy ends with this process.
 
 use super::asking::Kubectl;
 use crate::controllers::blocking::{Answer, Api};
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tower::{BoxError, service_fn};
 
-/// What one question may take, with all its tries.
+/// Deadline of one question, retries included.
 const ANSWER_WAIT: Duration = Duration::from_secs(40);
 
 /// Objects of one answer.
@@ -40,7 +40,7 @@ const PAGES: usize = 2000;
 pub struct Session {
     api: Api,
     _proxy: Piped,
-    /// What is printed into nothing ends who prints.
+    /// Kept open: kubectl ends if it prints into a closed pipe.
     _said: BufReader<ChildStdout>,
     _home: TempDir,
 }
@@ -121,7 +121,7 @@ impl Session {
     }
 }
 
-/// What is asked goes to the socket, by a connection each.
+/// Client that opens a connection to the socket for each request.
 fn client(socket: PathBuf) -> Client {
     let service = service_fn(move |mut request: Request<Body>| {
         let socket = socket.clone();

@@ -9,8 +9,8 @@
 //! is privileged and sees the node's processes and control groups. What it starts to serve a volume
 //! is in a group of the node's: it stays when the agent's pod goes.
 //!
-//! The controller is printed with it: no agent may take what another node holds, so without one the
-//! locks of a node that has died would stay until somebody edits them.
+//! The controller is part of it: agents never take storage that another node holds, so without a
+//! controller the locks of a dead node would stay until somebody edits them.
 
 mod controller;
 
@@ -24,13 +24,13 @@ use flexvol_protocol::failure::Result;
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
 
-/// Of the account, the workload, and all that they need.
+/// Name of the service account, the DaemonSet, and the objects that belong to them.
 pub const NAME: &str = "flexvol-agent";
 
-/// Where a node has its control groups.
+/// Mount point of the control groups.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// What is to be printed.
+/// Parameters of the manifest.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The image that has `/flexvold`.
@@ -121,7 +121,7 @@ fn granted(request: &Request, name: &str, of: &str, rules: &Value) -> [Value; 2]
     ]
 }
 
-/// What an agent may not do with its rights: each rule in CEL, and what is said.
+/// Limits to the rights of an agent: each rule in CEL, with its message.
 fn validations() -> Value {
     let rule = |expression: &str, message: &str| json!({"expression": expression, "message": message});
     json!([
@@ -217,7 +217,7 @@ fn daemon_set(request: &Request) -> Value {
     let mut set =
         super::on_every_node(&metadata(request, true), NAME, true, &container(request), &directories);
     if request.plugin_dir.is_some() {
-        // What serves volumes is known by its process, also to the next agent.
+        // Programs that serve volumes are known by their pid, also to the next agent.
         set["spec"]["template"]["spec"]["hostPID"] = json!(true);
     }
     set
@@ -228,15 +228,15 @@ struct Directory {
     name: &'static str,
     path: String,
     kind: &'static str,
-    /// Whether nothing is changed there.
+    /// True if the agent only reads there.
     read_only: bool,
-    /// How mounts come and go.
+    /// Mount propagation.
     propagation: &'static str,
 }
 
 fn directories(request: &Request) -> Vec<Directory> {
     let Some(plugin_dir) = &request.plugin_dir else {
-        // What is mounted later is seen.
+        // Later mounts of the host are visible.
         let seen = |name, path: &str, kind, read_only| Directory {
             name,
             path: path.to_owned(),
@@ -246,7 +246,7 @@ fn directories(request: &Request) -> Vec<Directory> {
         };
         return vec![
             seen("kubelet", &request.kubelet_root, "Directory", true),
-            // Where volumes of CSI drivers are staged: the agent makes the directories alone.
+            // Staging directories of CSI volumes: the agent only creates the directories.
             seen("csi", &staging(&request.kubelet_root), "DirectoryOrCreate", false),
             seen("state", paths::STATE, "DirectoryOrCreate", false),
             seen("run", paths::RUN, "DirectoryOrCreate", false),
@@ -312,7 +312,7 @@ fn container(request: &Request) -> Value {
     })
 }
 
-/// Of an agent that mounts nothing.
+/// Security context of an agent that mounts nothing.
 fn looking_on() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
@@ -320,7 +320,7 @@ fn looking_on() -> Value {
         "readOnlyRootFilesystem": true,
         "runAsUser": 0,
         "seccompProfile": {"type": "RuntimeDefault"},
-        // As a privileged container has it: else SELinux keeps the node's directories from it.
+        // Type of a privileged container: SELinux denies others the node's directories.
         "seLinuxOptions": {"type": "spc_t"},
     })
 }

@@ -1,6 +1,5 @@
-//! What does a driver's work with Kubernetes: attach, provision, grow. Each part is done by
-//! `flexvold csi-controller`, or by Kubernetes' own sidecar; the pod may do what these do, and no
-//! more.
+//! Deployment of a driver's controllers: attach, provision, expand. Each part is done by
+//! `flexvold csi-controller` or by Kubernetes' own sidecar, with the least rights for it.
 
 use super::{Request, account, of_account};
 use crate::controllers::client::ACCOUNT;
@@ -8,10 +7,10 @@ use flexvol_model::paths;
 use flexvol_protocol::{Capabilities, DriverName};
 use serde_json::{Value, json};
 
-/// What the containers share.
+/// Directory that the containers share.
 const SOCKETS: &str = "/csi";
 
-/// Who does one part of the work.
+/// Program that does one part of the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Worker {
     /// `flexvold csi-controller`.
@@ -30,7 +29,7 @@ impl Worker {
     }
 }
 
-/// Which work a driver has, and who does it.
+/// Program for each part of the work that a driver has.
 struct Workers<'a> {
     attacher: Option<&'a Worker>,
     provisioner: Option<&'a Worker>,
@@ -46,7 +45,7 @@ impl<'a> Workers<'a> {
         }
     }
 
-    /// The work, the sidecar for it, and who does it.
+    /// Name of the work, name of its sidecar, and the program that does it.
     fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, &'a Worker)> {
         let all = [
             ("attach", "attacher", self.attacher),
@@ -131,7 +130,7 @@ fn deployment(request: &Request, name: &str, containers: &[Value]) -> Value {
                 "metadata": {"labels": labels},
                 "spec": {
                     "serviceAccountName": name,
-                    // Not for the driver's container: only who asks the API server has the token.
+                    // Only containers that ask the API server mount the token: not the driver's.
                     "automountServiceAccountToken": false,
                     "enableServiceLinks": false,
                     "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -149,7 +148,7 @@ fn deployment(request: &Request, name: &str, containers: &[Value]) -> Value {
     })
 }
 
-/// What kubelet itself would mount into each container.
+/// Sources of the volume that kubelet would mount into each container itself.
 fn token() -> Value {
     json!([
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
@@ -219,9 +218,9 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-/// What each may do in the whole cluster: what it does for a driver of FlexVolume, and no more
-/// (`rights` in tests/controllers takes each away). A Secret that a StorageClass or a
-/// PersistentVolume names is another rule, which the admin adds.
+/// Cluster-wide rules: the least for a FlexVolume driver (`rights` in tests/controllers takes
+/// each away). Access to a Secret that a StorageClass or a PersistentVolume names is another rule,
+/// which the admin adds.
 fn rules(workers: &Workers<'_>) -> Vec<Value> {
     let mut rules = Vec::new();
     rules.extend(workers.attacher.into_iter().flat_map(attaches));

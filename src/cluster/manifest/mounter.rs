@@ -9,25 +9,25 @@ use flexvol_protocol::failure::Result;
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
 
-/// What every mount pod takes to end beyond the wait for its volumes, in seconds.
+/// Grace period of a mount pod beyond the wait for its volumes, in seconds.
 const END: u32 = 10;
 
-/// What is to be printed.
+/// Parameters of the manifest.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The drivers whose programs the image has. At least one.
     pub drivers: Vec<DriverName>,
     /// The image that has `/flexvold`, and those programs.
     pub image: String,
-    /// Of the DaemonSet.
+    /// Name of the DaemonSet.
     pub name: String,
     /// The namespace.
     pub namespace: String,
     /// kubelet's own directory.
     pub kubelet_root: String,
-    /// Whether a new image replaces pods by itself, one after the other.
+    /// True if a new image replaces the pods one by one without an admin.
     pub rolling: bool,
-    /// How long a pod that is to end waits for volumes in use, in seconds.
+    /// Time that a terminating pod waits for volumes in use, in seconds.
     pub grace: u32,
 }
 

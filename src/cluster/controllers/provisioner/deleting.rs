@@ -90,7 +90,7 @@ impl Provisioner {
         }
     }
 
-    /// Whether a Secret is there, as far as it can be known.
+    /// Returns false only if the API server says that there is no such Secret.
     async fn is_there(&self, named: Option<&SecretReference>) -> bool {
         let Some((namespace, name)) =
             named.and_then(|named| named.namespace.as_deref().zip(named.name.as_deref()))

@@ -145,7 +145,7 @@ impl Provisioner {
                     |status| format!("and did not delete it: {}", in_words(&status)),
                     |_| "and has deleted it".to_owned(),
                 );
-                // As long as it is not known to be deleted it is asked for, and found, again.
+                // Until the deletion is confirmed, the next attempt finds the same volume again.
                 return self.failed(plan, &format!("{small}, {deleted}"));
             }
         };

@@ -4,10 +4,10 @@ use super::{GROUP, Request, granted, rule};
 use crate::breaker::LEASE;
 use serde_json::{Value, json};
 
-/// Of the account, the workload, and all that they need.
+/// Name of the service account, the Deployment, and the objects that belong to them.
 pub const CONTROLLER: &str = LEASE;
 
-/// Nobody's: it needs no file but its token.
+/// User id of nobody: the controller reads no file but its token.
 const USER: u32 = 65534;
 
 pub(super) fn objects(request: &Request) -> Vec<Value> {
