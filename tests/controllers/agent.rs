@@ -28,9 +28,7 @@ impl Node {
     fn new(server: &ApiServer, name: &'static str, address: String) -> Self {
         let home = server.home.path().join(name);
         std::fs::create_dir(&home).unwrap();
-        std::fs::copy(server.token(), home.join("token")).unwrap();
-        std::fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
-        std::fs::write(home.join("namespace"), "default").unwrap();
+        server.mount_account(&home);
         Self { home, name, server: address }
     }
 

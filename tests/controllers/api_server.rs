@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -41,7 +41,7 @@ impl Process {
         self.0.id()
     }
 
-    /// Whether it has ended with an error that it has told; a panic is none.
+    /// Returns true if it has exited with status 1: a reported error, not a panic.
     pub(crate) fn has_failed(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some_and(|status| status.code() == Some(1))
     }
@@ -56,7 +56,7 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// As kill -9 would.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -74,7 +74,7 @@ pub(crate) struct ApiServer {
     pub(crate) home: TempDir,
     pub(crate) programs: PathBuf,
     port: u16,
-    /// Of etcd.
+    /// Port of etcd.
     behind: u16,
     _etcd: Process,
     api: Process,
@@ -122,26 +122,38 @@ impl ApiServer {
         }
     }
 
-    /// Of the API server.
+    /// Certificate of the API server.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.home.path().join("pki/apiserver.crt")
     }
 
-    /// Of an admin.
-    pub(crate) fn token(&self) -> PathBuf {
+    /// Token of an admin.
+    fn token(&self) -> PathBuf {
         self.home.path().join("token")
     }
 
-    /// How programs get to it, or to what stands before it at this address, as an admin.
+    /// Writes what a pod finds where its service account is mounted; the account is an admin's.
+    pub(crate) fn mount_account(&self, directory: &Path) {
+        fs::copy(self.token(), directory.join("token")).unwrap();
+        fs::copy(self.certificate(), directory.join("ca.crt")).unwrap();
+        fs::write(directory.join("namespace"), "default").unwrap();
+    }
+
+    /// Writes a kubeconfig of an admin, for this address: of the API server or of a proxy.
     pub(crate) fn kubeconfig(&self, address: &str) -> PathBuf {
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": address, "certificate-authority": self.certificate()}}],
-            "users": [{"name": "u", "user": {"tokenFile": self.token()}}]});
+        let config = self.config(address, "default");
         let name = format!("{}.kubeconfig", address.rsplit(':').next().unwrap());
         let path = self.home.path().join(name);
         fs::write(&path, config.to_string()).unwrap();
         path
+    }
+
+    /// Content of a kubeconfig of an admin, for a namespace.
+    pub(crate) fn config(&self, address: &str, namespace: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+            "clusters": [{"name": "c", "cluster": {"server": address, "certificate-authority": self.certificate()}}],
+            "users": [{"name": "u", "user": {"tokenFile": self.token()}}]})
     }
 
     /// An admin.
@@ -151,7 +163,7 @@ impl ApiServer {
         connect(&Place { server, authority, token }, "default").unwrap().leases
     }
 
-    /// As a URL.
+    /// URL of the API server.
     pub(crate) fn address(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }

@@ -40,9 +40,7 @@ impl Scene {
         let proxy = Proxy::listen(server.client()).await;
         let home = server.home.path().join("controller");
         std::fs::create_dir(&home).unwrap();
-        std::fs::copy(server.token(), home.join("token")).unwrap();
-        std::fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
-        std::fs::write(home.join("namespace"), "default").unwrap();
+        server.mount_account(&home);
         let store = store_at(server.home.path(), &server.certificate(), &server.address());
         Self { server, store: Arc::new(store), proxy, home, limit: patience() }
     }

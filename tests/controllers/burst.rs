@@ -1,6 +1,6 @@
-//! How fast controllers are, beside upstream's sidecars: many claims and many attachments at once,
-//! and a process that takes over from another one. Both talk to the API server itself, and
-//! upstream's may ask as often as they like.
+//! Speed of controllers beside upstream's sidecars: bursts of claims and attachments, and the time
+//! until a second process takes over. Both talk to the API server directly, and upstream's client
+//! side rate limit is lifted.
 //!
 //! `tests/bench controllers` prints the tables.
 
@@ -30,8 +30,8 @@ const ROUNDS: usize = 5;
 /// The node that all volumes are attached to.
 const NODE: &str = "node";
 
-/// What was measured in each round: objects a second, milliseconds in which half of them were
-/// there, and 99 of 100, and what one cost of the processor.
+/// Figures of each round: objects per second, p50 and p99 in milliseconds, and CPU milliseconds per
+/// object.
 type Rounds = BTreeMap<(&'static str, &'static str), Vec<[f64; 4]>>;
 
 /// Objects of a kind as they come.
@@ -51,7 +51,7 @@ impl<'a, K: Kind> Coming<'a, K> {
         Self { subject, api, version: list.metadata.resource_version.unwrap(), processor: processor(subject) }
     }
 
-    /// When each was there: `is_there` says whether a change brings one about.
+    /// Returns when each object appeared: `is_there` is true for a change that creates one.
     async fn see(&mut self, is_there: impl Fn(&WatchEvent<K>) -> bool) -> HashMap<String, Instant> {
         let mut there = HashMap::new();
         // The API server ends a watch that is not read fast enough.
@@ -220,7 +220,7 @@ fn many_volumes_live() {
     });
 }
 
-/// How long a claim waits for its volume.
+/// Makes a claim; returns the time until its volume exists.
 async fn is_provisioned(subject: &Subject, name: &str) -> Duration {
     let begun = Instant::now();
     let name = subject.named(&name.to_lowercase());

@@ -1,19 +1,19 @@
-//! Volumes that somebody has written by hand, before ours and before upstream's: in each
-//! phase, with each reclaim policy, deleted or not, with the finalizer or without it; and some that
-//! have the name of a volume that a claim would get.
+//! Manually created volumes under flexvold and under external-provisioner: in each phase,
+//! with each reclaim policy, deleted or not, with the finalizer or without it; and volumes whose
+//! name collides with that of a claim's volume.
 
-use super::driver::Can;
 use super::pace::deadline;
-use super::subject::{Seen, Subject, Whose, Work, both};
+use super::provision::subjects;
+use super::subject::{Seen, Subject, both};
 use super::with_server;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Who guards a volume until its storage is deleted.
+/// Finalizer of the provisioner: stays until the storage is deleted.
 const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// Somebody else, so that no object goes before it was looked at.
+/// Finalizer of the test: keeps objects until they are checked.
 const OTHER: &str = "example.com/other";
 
 /// A PersistentVolume, by what decides about it.
@@ -23,7 +23,7 @@ struct ByHand {
     policy: &'static str,
     guarded: bool,
     deleted: bool,
-    /// Who has provisioned it, as its annotation says.
+    /// Provisioner in its annotation.
     by: Option<&'static str>,
 }
 
@@ -69,7 +69,7 @@ impl ByHand {
         subject.phase(&name, self.phase).await;
     }
 
-    /// Who guards it, whether it is deleted, and what the driver was asked.
+    /// Finalizers, deletion timestamp, and calls of the driver, as text.
     async fn state(self, subject: &Subject) -> String {
         let name = self.name(subject);
         let metadata = subject.see::<PersistentVolume>(&name).await["metadata"].take();
@@ -131,17 +131,7 @@ async fn same_name(subject: &Subject) -> Seen {
 fn as_upstream_takes_them() {
     with_server("by_hand::as_upstream_takes_them", async |server| {
         server.has_namespaces().await;
-        let can = Can { provision: true, ..Can::default() };
-        let mut both = Vec::new();
-        for (whose, label) in [(Whose::Ours, "ours"), (Whose::Upstream, "upstream")] {
-            let driver = format!("{label}.example.com");
-            let mut subject = Subject::new(&server, whose, Work::Provision, &driver, can).await;
-            subject.namespace = format!("claims-of-{label}");
-            subject.make::<Namespace>(json!({"metadata": {"name": subject.namespace}})).await;
-            subject.begin();
-            both.push(subject);
-        }
-        let subjects: [Subject; 2] = both.try_into().ok().unwrap();
+        let subjects = subjects(&server, "h", false).await;
         both!(subjects, every_kind);
         both!(subjects, same_name);
     });

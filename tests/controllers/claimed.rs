@@ -8,14 +8,14 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// Who shall make a claim's volume, as the PersistentVolume controller writes it.
+/// Annotation by which the PersistentVolume controller names a claim's provisioner.
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 
 /// The node that the scheduler has selected for a claim.
 pub(crate) const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
 impl Subject {
-    /// Of its namespace.
+    /// API for claims of its namespace.
     pub(crate) fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -50,7 +50,7 @@ impl Subject {
         volume
     }
 
-    /// As the PersistentVolume controller writes it: nothing is made before.
+    /// Annotates a claim as the PersistentVolume controller does: provisioners ignore it before.
     pub(crate) async fn is_to_provision(&self, name: &str) {
         let patch = Patch::Merge(json!({"metadata": {"annotations": { PROVISIONER: self.driver.name }}}));
         self.claims().patch(name, &PatchParams::default(), &patch).await.unwrap();

@@ -40,6 +40,8 @@ mod store;
 #[path = "../../src/cluster/fence/contract.rs"]
 mod store_contract;
 mod subject;
+#[path = "../support/trust/lines.rs"]
+mod trust_lines;
 mod upgrade;
 #[path = "../support/wording.rs"]
 mod wording;

@@ -40,12 +40,7 @@ impl Admin {
         std::fs::create_dir(&home).unwrap();
         symlink(server.programs.join("kubectl"), home.join("kubectl")).unwrap();
         symlink(env!("CARGO_BIN_EXE_flexvold"), home.join("kubectl-flexvol")).unwrap();
-        let token = std::fs::read_to_string(server.home.path().join("token")).unwrap();
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
-            "clusters": [{"name": "c", "cluster": {"server": address,
-                "certificate-authority": server.certificate()}}],
-            "users": [{"name": "u", "user": {"token": token.trim()}}]});
+        let config = server.config(address, "shop");
         std::fs::write(home.join("config"), config.to_string()).unwrap();
         Self { server, home }
     }

@@ -239,7 +239,7 @@ async fn elsewhere(subject: &Subject) -> Seen {
 }
 
 /// Ours and upstream's, each with a namespace for its claims.
-async fn subjects(server: &ApiServer, name: &str, topology: bool) -> [Subject; 2] {
+pub(crate) async fn subjects(server: &ApiServer, name: &str, topology: bool) -> [Subject; 2] {
     let can = Can { provision: true, topology, ..Can::default() };
     let mut both = Vec::new();
     for (whose, label) in [(Whose::Ours, "ours"), (Whose::Upstream, "upstream")] {

@@ -106,11 +106,11 @@ pub(crate) use both;
 pub(crate) struct Subject {
     pub(crate) driver: Driver,
     pub(crate) proxy: Proxy,
-    /// Of the API server, for the programs.
+    /// URL of the API server, or of the proxy, for the programs.
     address: String,
     kubeconfig: PathBuf,
     pub(crate) client: Client,
-    /// Of its claims.
+    /// Namespace of its claims.
     pub(crate) namespace: String,
     whose: Whose,
     work: Work,
@@ -125,8 +125,7 @@ impl Subject {
         let home = server.home.path().join(name);
         fs::create_dir(&home).unwrap();
         let proxy = Proxy::listen(server.client()).await;
-        fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
-        fs::copy(server.token(), home.join("token")).unwrap();
+        server.mount_account(&home);
         let driver = Driver::serve(name, home.join("csi.sock"), can);
         let (client, programs) = (server.client(), server.programs.clone());
         let address = proxy.address();
@@ -223,7 +222,7 @@ impl Subject {
         command
     }
 
-    /// As kill -9 would; and its lease has ended, as it would a quarter of a minute later.
+    /// Kills it with SIGKILL, and deletes its lease, which would expire 15 s later.
     pub(crate) async fn kill(&mut self) {
         self.processes.iter_mut().for_each(Process::kill);
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
@@ -236,12 +235,12 @@ impl Subject {
         self.processes.iter().map(Process::pid).collect()
     }
 
-    /// Whether ours works.
+    /// Returns true if flexvold is the program.
     pub(crate) fn is_ours(&self) -> bool {
         self.whose == Whose::Ours
     }
 
-    /// What works, in the words of a table.
+    /// Name of the program in tables.
     pub(crate) fn program(&self) -> &'static str {
         match self.whose {
             Whose::Ours => "flexvold",
@@ -249,7 +248,7 @@ impl Subject {
         }
     }
 
-    /// What it has said.
+    /// Output of its programs.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.home.join("said")).unwrap_or_default()
     }

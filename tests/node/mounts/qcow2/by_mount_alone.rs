@@ -122,7 +122,7 @@ fn a_daemon_that_nobody_knows_keeps_what_was_written() {
             .failure(&[wording_of("record-lost", ["…"]), wording("record-lost")]);
         sh(&format!("sync {}", one.join("f").display()));
         node.unmount(DRIVER, &one).success();
-        // Nobody waits for its end.
+        // Unmount does not wait for the daemon to exit.
         assert!(eventually(|| daemon().is_none()));
         node.mount(DRIVER, &two, &options()).success();
         assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
