@@ -6,7 +6,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::block::window::Window;
-use flexvol_linux::block::{blank, format, signature};
+use flexvol_linux::block::{blank, format, other_devices, signature};
 use flexvol_linux::fs::opened::{self, FileType, OFlags};
 use flexvol_linux::mount::place::Place;
 use flexvol_linux::mount::{self, mount_table};
@@ -68,8 +68,12 @@ pub fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only:
                 .with_context(|| device.to_owned())?;
             format::make_file_system(kind, path, &[], opened.as_fd(), Tools::of_host(&deadline))?;
         }
-        Some(_) if read_only => {}
-        Some(_) => drop(format::check_file_system(kind, path, opened.as_fd(), Tools::of_host(&deadline))?),
+        Some(_) => {
+            other_devices::refuse(kind, opened.as_fd()).with_context(|| format!("mount {device}"))?;
+            if !read_only {
+                format::check_file_system(kind, path, opened.as_fd(), Tools::of_host(&deadline))?;
+            }
+        }
     }
     let options: Vec<_> =
         kind.safeguard().map(|(key, text)| Parameter { key, value: Value::Text(text) }).into_iter().collect();

@@ -80,6 +80,14 @@ pub struct Settings {
     pub hash: Option<String>,
 }
 
+impl Settings {
+    /// Whether the executable beside is another's, which `flexvol install --binary` has put there:
+    /// flexvol's own have a version.
+    pub fn is_beside_another_s(&self) -> bool {
+        self.hash.is_some() && self.version.is_none()
+    }
+}
+
 members!(Settings {
     "driver" => driver by plain,
     "profile" => profile by plain,

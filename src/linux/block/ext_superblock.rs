@@ -18,7 +18,7 @@ const HAS_JOURNAL: u8 = 4;
 /// Fails with `Denied` if the superblock asks for more than the options of a volume may.
 ///
 /// Who serves the device can show the kernel other bytes than us.
-pub fn refuse_wishes(device: BorrowedFd<'_>) -> Result<()> {
+pub(super) fn refuse_wishes(device: BorrowedFd<'_>) -> Result<()> {
     let mut bytes = [0; 1024];
     let filled = read_at(device, SUPERBLOCK, &mut bytes).context("read the superblock")?;
     side_file_changes(&bytes[..filled]).map_err(|what| {

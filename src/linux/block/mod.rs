@@ -5,7 +5,7 @@ pub mod block_device;
 pub mod block_status;
 pub mod device_mapper;
 pub mod disk_image;
-pub mod ext_superblock;
+mod ext_superblock;
 pub mod format;
 pub mod image_file;
 pub mod iscsi;

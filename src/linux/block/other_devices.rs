@@ -1,9 +1,13 @@
-//! File systems with parts on other devices of the node.
+//! File systems that ask for more than their own device.
 //!
-//! A superblock is the tenant's, and two kinds say in theirs that there is more of them elsewhere:
-//! an erofs by paths, which Linux before 6.3 opens unless the mount names others, and a btrfs by a
-//! number, for all devices that bear its UUID. What these hold is not this volume's.
+//! A superblock is the tenant's, and three kinds say in theirs that there is more of them
+//! elsewhere: an ext4 by its journal's device ([`ext_superblock`](super::ext_superblock)), an erofs
+//! by paths, which Linux before 6.3 opens unless the mount names others, and a btrfs by a
+//! number, for all devices that bear its UUID. What these hold is not this volume's. Whoever mounts
+//! or checks a device of a tenant's asks here first, also to read only: a journal is replayed then,
+//! too.
 
+use super::ext_superblock::refuse_wishes;
 use crate::fs::bytes::read_at;
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
@@ -24,11 +28,13 @@ const EXTRA_DEVICES: std::ops::Range<usize> = 86..88;
 const BTRFS: u64 = 0x1_0000;
 const DEVICES: std::ops::Range<usize> = 0x88..0x90;
 
-/// Fails with `Denied` if a part of the file system is on another device.
+/// Fails with `Denied` if a part of the file system is on another device, or if its superblock has
+/// mount options that a volume may not have.
 ///
 /// Who serves the device can show the kernel other bytes than us.
 pub fn refuse(kind: FileSystem, device: BorrowedFd<'_>) -> Result<()> {
     let (place, has_others, fix): (_, fn(&[u8]) -> bool, _) = match kind {
+        FileSystem::Ext4 => return refuse_wishes(device),
         FileSystem::Erofs => (EROFS, of_erofs, "make it without (mkfs.erofs without --blobdev)"),
         FileSystem::Btrfs => (BTRFS, of_btrfs, "take them out of it (btrfs device remove)"),
         _ => return Ok(()),

@@ -94,6 +94,25 @@ pub fn all_with(name: &str) -> Result<Vec<(i32, String)>> {
     Ok(process::all().filter_map(|pid| Some((pid, value(pid, name, &mut environments)?))).collect())
 }
 
+/// Ends by force all that were started with this word in their environment; returns those that have
+/// not ended soon, because they sit in the kernel.
+///
+/// Only for a process with one thread: it forks.
+pub fn end_all_with(name: &str, value: &str) -> Result<Vec<i32>> {
+    let word = format!("{name}={value}");
+    let (mut environments, start) = (environments()?, Instant::now());
+    loop {
+        let left: Vec<_> = process::all().filter(|pid| has_word(*pid, &word, &mut environments)).collect();
+        if left.is_empty() || start.elapsed() >= KILL_WAIT {
+            return Ok(left);
+        }
+        for pid in &left {
+            process::tell(*pid, Signal::KILL);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
 /// What one process was started with under a name; `None` if that cannot be told.
 ///
 /// Only for a process with one thread: it forks.

@@ -11,7 +11,6 @@ use super::undo::Undo;
 use crate::hints::to_failure;
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::block::block_device::number_of;
-use flexvol_linux::block::ext_superblock::refuse_wishes;
 use flexvol_linux::block::image_file::Formatting;
 use flexvol_linux::block::window::Window;
 use flexvol_linux::block::{format, other_devices, signature};
@@ -201,10 +200,7 @@ pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
 
 /// Before anything else reads it.
 fn refuse_wishes_of(disk: &dyn Disk, kind: FileSystem) -> Result<()> {
-    let looked = match kind {
-        FileSystem::Ext4 => refuse_wishes(disk.fd()),
-        kind => other_devices::refuse(kind, disk.fd()),
-    };
+    let looked = other_devices::refuse(kind, disk.fd());
     looked.with_context(|| format!("the {} cannot be mounted", disk.noun()))
 }
 
