@@ -6,7 +6,7 @@
 use crate::ordered::sort;
 use crate::text::one_line;
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use zeroize::Zeroizing;
@@ -62,8 +62,9 @@ impl Serialize for Secret {
 
 /// Removes every given secret from texts that come from elsewhere, such as a helper's last words.
 ///
-/// Looks for the raw, the base64 and the percent-encoded form, for the raw one as it stands in a
-/// one-line message, and for each longer line of it.
+/// Looks for the raw form, also as it stands in a one-line message, for each longer line of it, and
+/// for what programs make of it: base64, also within other text's base64 (`user:password`), hex,
+/// percent, and the escapes of JSON, HTML, shells and the mount table.
 #[derive(Default)]
 pub struct Redactor {
     needles: Vec<Zeroizing<String>>,
@@ -95,22 +96,84 @@ impl Redactor {
     }
 }
 
+/// A way to write bytes: those that stay, and what becomes of the others.
+type Escape = (fn(u8) -> bool, fn(u8) -> String);
+
+/// Escapes of URLs, hexadecimal, the mount table, shells, JSON, and Go's JSON.
+const ESCAPES: [Escape; 8] = [
+    (is_plain, |byte| format!("%{byte:02X}")),
+    (is_plain, |byte| format!("%{byte:02x}")),
+    (|_| false, |byte| format!("{byte:02x}")),
+    (|_| false, |byte| format!("{byte:02X}")),
+    (|byte| byte.is_ascii_graphic() && byte != b'\\', |byte| format!("\\{byte:03o}")),
+    (is_plain, |byte| format!("\\{}", char::from(byte))),
+    (is_kept_by_json, json_escape),
+    (|byte| is_kept_by_json(byte) && !b"<>&".contains(&byte), json_escape),
+];
+
 fn forms(raw: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(raw).into_owned();
+    let lines = text.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE).map(str::to_owned);
+    let mut forms: Vec<_> = lines.collect();
     let trimmed = text.trim().to_owned();
-    let encoded = STANDARD.encode(raw);
-    let unpadded = encoded.trim_end_matches('=').to_owned();
-    let percent = raw.iter().fold(String::new(), |out, &byte| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-            out + char::from(byte).encode_utf8(&mut [0; 4])
+    for form in [&text, &trimmed] {
+        forms.extend(ESCAPES.iter().map(|escape| escaped(form, *escape)));
+        forms.push(escaped(form, ESCAPES[0]).replace("%20", "+"));
+        forms.push(form.replace('\'', "'\\''"));
+        forms.push(html(form));
+    }
+    forms.extend([one_line(&text, usize::MAX), text, trimmed]);
+    for engine in [&STANDARD, &URL_SAFE] {
+        let encoded = engine.encode(raw);
+        forms.push(encoded.trim_end_matches('=').to_owned());
+        forms.push(encoded);
+        forms.extend((0..3).filter_map(|before| within_base64(engine, raw, before)));
+    }
+    forms.retain(|form| form.len() >= SHORTEST_REDACTED);
+    forms
+}
+
+fn escaped(text: &str, (is_kept, written): Escape) -> String {
+    let mut bytes = Vec::new();
+    for byte in text.bytes() {
+        if is_kept(byte) {
+            bytes.push(byte);
+        } else {
+            bytes.extend_from_slice(written(byte).as_bytes());
         }
-        _ => out + &format!("%{byte:02X}"),
-    });
-    let message = one_line(&text, usize::MAX);
-    let lines: Vec<_> =
-        text.lines().map(|line| line.trim().to_owned()).filter(|line| line.len() >= SHORTEST_LINE).collect();
-    let forms = [text, trimmed, message, encoded, unpadded, percent];
-    forms.into_iter().filter(|form| form.len() >= SHORTEST_REDACTED).chain(lines).collect()
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)
+}
+
+fn is_kept_by_json(byte: u8) -> bool {
+    !byte.is_ascii_control() && !b"\"\\".contains(&byte)
+}
+
+fn json_escape(byte: u8) -> String {
+    match byte {
+        b'"' | b'\\' => format!("\\{}", char::from(byte)),
+        b'\n' => "\\n".to_owned(),
+        b'\r' => "\\r".to_owned(),
+        b'\t' => "\\t".to_owned(),
+        _ => format!("\\u{byte:04x}"),
+    }
+}
+
+fn html(text: &str) -> String {
+    let pairs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&#39;")];
+    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// The part of a base64 text that depends on the secret alone, if `before` bytes (modulo 3) precede
+/// it. `None` for a short part, which could be a word.
+fn within_base64(engine: &GeneralPurpose, raw: &[u8], before: usize) -> Option<String> {
+    let encoded = engine.encode([&vec![0; before][..], raw].concat());
+    let (first, end) = ((before * 8).div_ceil(6), (before + raw.len()) * 8 / 6);
+    encoded.get(first..end).filter(|form| form.len() >= SHORTEST_LINE).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -145,6 +208,45 @@ mod tests {
         let redactor = Redactor::new([&secret]);
         let text = "raw p@ss,word b64 cEBzcyx3b3JkCg== bare cEBzcyx3b3JkCg url p%40ss%2Cword%0A";
         assert_eq!(redactor.clean(text), "raw *** b64 *** bare *** url ***");
+    }
+
+    /// What shells, languages and protocols make of it.
+    #[test]
+    fn redacts_what_programs_make_of_it() {
+        let secret = Secret::new(b"it's <p@ss> \"w\\rd\" & 7".to_vec());
+        let redactor = Redactor::new([&secret]);
+        for form in [
+            "it%27s%20%3Cp%40ss%3E%20%22w%5Crd%22%20%26%207",
+            "it%27s%20%3cp%40ss%3e%20%22w%5crd%22%20%26%207",
+            "it%27s+%3Cp%40ss%3E+%22w%5Crd%22+%26+7",
+            "69742773203c704073733e2022775c72642220262037",
+            "69742773203C704073733E2022775C72642220262037",
+            r#"it's\040<p@ss>\040"w\134rd"\040&\0407"#,
+            r#"it\'s\ \<p\@ss\>\ \"w\\rd\"\ \&\ 7"#,
+            r#"it's <p@ss> \"w\\rd\" & 7"#,
+            r#"it's \u003cp@ss\u003e \"w\\rd\" \u0026 7"#,
+            r#"it'\''s <p@ss> "w\rd" & 7"#,
+            "it&#39;s &lt;p@ss&gt; &quot;w\\rd&quot; &amp; 7",
+            "aXQncyA8cEBzcz4gIndccmQiICYgNw==",
+        ] {
+            assert_eq!(redactor.clean(form), MASK, "{form}");
+        }
+    }
+
+    /// `Authorization: Basic`: base64 of a user and the password.
+    #[test]
+    fn redacts_base64_of_more_than_it() {
+        let secret = Secret::new(b"correct horse".to_vec());
+        let redactor = Redactor::new([&secret]);
+        for user in ["", "u", "me", "you", "anna"] {
+            for after in ["", "!", "\n", "??"] {
+                let encoded = STANDARD.encode(format!("{user}:correct horse{after}"));
+                let cleaned = redactor.clean(&encoded);
+                assert!(cleaned.contains(MASK) && cleaned.len() < encoded.len() - 12, "{cleaned}");
+            }
+        }
+        // Words are not taken for parts of a short one.
+        assert_eq!(Redactor::new([&Secret::new(b"abcd".to_vec())]).clean("YmNk data"), "YmNk data");
     }
 
     #[test]
