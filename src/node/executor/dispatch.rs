@@ -12,7 +12,8 @@ use super::{ceph, checkout, csi, daemon, hold, image, run, store, unmount};
 use anyhow::Result;
 use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::mount::Parameter;
-use flexvol_linux::mount::place::{Look, Place};
+use flexvol_linux::mount::mount_table;
+use flexvol_linux::mount::place::{Answer, Look, Mounted, Place};
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::process;
 use flexvol_model::plan::{Goal, Step};
@@ -21,8 +22,19 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+/// How long a mount may take to answer; one that is silent is not dead.
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
+
 /// How long undoing may take, after whatever the call itself took.
 const UNDO_TIME: Duration = Duration::from_secs(8);
+
+/// Whether the program that served a mount has ended: the kernel knows the root by heart, so a look
+/// does not tell.
+fn has_ended(place: &Place, mounted: Mounted) -> Result<bool> {
+    let entry = mount_table::by_id(mounted.id)?;
+    let is_served = entry.is_some_and(|entry| entry.file_system.starts_with("fuse"));
+    Ok(is_served && place.ask(ANSWER_WAIT) == Answer::Gone)
+}
 
 impl Node for Context<'_> {
     type Undo = Undo;
@@ -32,9 +44,16 @@ impl Node for Context<'_> {
             Goal::Performed => Ok(TargetState::Open),
             Goal::Mounted { target, view } => {
                 self.refuse_another_s(target)?;
-                match Place::open(target)?.map(|place| place.look()).transpose()? {
-                    Some(Look::Mount(mounted)) => self.compare(target, mounted, view),
-                    Some(Look::Dead(errno)) => Ok(TargetState::Conflict(format!(
+                let Some(place) = Place::open(target)? else { return Ok(TargetState::Open) };
+                match place.look()? {
+                    Look::Mount(mounted) => match self.compare(target, mounted, view)? {
+                        TargetState::Reached if has_ended(&place, mounted)? => {
+                            let text = format!("{target} is a dead mount: unmount it first");
+                            Ok(TargetState::Conflict(text))
+                        }
+                        state => Ok(state),
+                    },
+                    Look::Dead(errno) => Ok(TargetState::Conflict(format!(
                         "{target} is a dead mount ({errno}): unmount it first"
                     ))),
                     _ => Ok(TargetState::Open),

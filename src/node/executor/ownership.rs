@@ -3,7 +3,7 @@
 use super::context::{Context, denied};
 use super::record::Record;
 use anyhow::Result;
-use flexvol_linux::mount::mount_table;
+use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
@@ -57,12 +57,17 @@ fn is_nothing_else(target: &TargetPath, record: &Record) -> Result<bool> {
 /// outlived its mount, and another could show the same.
 fn shows_the_same(place: &Place, record: &Record) -> Result<bool> {
     let Some(root) = record.root else { return Ok(false) };
-    Ok(match place.look()? {
-        Look::Mount(mounted) => mounted.root == root,
-        Look::Dead(_) => {
-            let entry = mount_table::at(&place.resolved()?)?;
-            entry.is_some_and(|entry| entry.device_number() == root.0)
-        }
-        _ => false,
-    })
+    let look = place.look()?;
+    if matches!(look, Look::Mount(mounted) if mounted.root == root) {
+        return Ok(true);
+    }
+    // Of a dead mount no inode is known; and that of a FUSE root is what its program says, which
+    // the kernel has not asked yet when the record is written. The device is one mount's alone.
+    let is_by_device = |entry: &Entry| match look {
+        Look::Dead(_) => true,
+        Look::Mount(_) => entry.file_system.starts_with("fuse"),
+        Look::Missing | Look::Plain(_) => false,
+    };
+    let entry = mount_table::at(&place.resolved()?)?;
+    Ok(entry.is_some_and(|entry| entry.device_number() == root.0 && is_by_device(&entry)))
 }

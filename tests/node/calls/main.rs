@@ -13,6 +13,7 @@ mod profiles;
 #[path = "../../support/trust/report.rs"]
 #[allow(dead_code, reason = "some of it is for crashes and races")]
 mod report;
+mod served;
 mod status;
 mod supervision;
 #[path = "../../support/mod.rs"]
