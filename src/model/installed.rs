@@ -3,7 +3,7 @@
 use crate::driver::{Driver, Growth, Request};
 use crate::drivers;
 use crate::fencing::{self, fenced};
-use crate::plan::Plan;
+use crate::plan::{Goal, Plan};
 use crate::profiles::{self, Profile, Translated};
 use crate::schema::{self, OptionSpec};
 use crate::settings::{SIDE_FILE, Settings};
@@ -137,6 +137,20 @@ impl Installed {
         let Translated { options: translated, notes } = profile.translate(options, &self.settings.options)?;
         *options = translated;
         Ok((call, notes))
+    }
+
+    /// Why a verb that the driver has does nothing, if so.
+    pub fn idle(&self, verb: Verb, plan: &Plan) -> Option<&'static str> {
+        let needs_attach = matches!(verb, Verb::MountDevice | Verb::ExpandFs);
+        let is_idle = matches!(plan.goal, Goal::Performed) && plan.steps.is_empty();
+        is_idle.then_some(match self.settings.attach {
+            Some(true) => "it does nothing here: mount does it all",
+            _ if needs_attach => {
+                "it does nothing here, because the side file has no \"attach\": true: kubelet does not call it, and \
+                 mount does it all"
+            }
+            _ => "it does nothing here but to succeed",
+        })
     }
 
     /// What a reply says besides Success to a verb that only the profile has; `None` if the driver

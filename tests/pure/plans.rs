@@ -46,6 +46,21 @@ fn refusals() -> impl Iterator<Item = Refusal> {
     })
 }
 
+/// Whoever calls it by hand hears that it proves nothing, and when it would.
+#[test]
+fn a_verb_that_does_nothing_says_why() {
+    let idle = |settings: &str, words: &[&str]| {
+        let words: Vec<_> = words.iter().map(OsString::from).collect();
+        let (verb, settings) = (Verb::parse(&words[0]).unwrap(), side_file::parse(settings).unwrap());
+        let installed = Installed::new(drivers::find("lvm").unwrap(), None, settings);
+        installed.idle(verb, &installed.plan(&Call::parse(verb, &words[1..]).unwrap()).unwrap())
+    };
+    let mount_device = ["mountdevice", TARGET, "", r#"{"volumeGroup":"data","volume":"web"}"#];
+    assert!(idle("{}", &mount_device).unwrap().contains("no \"attach\": true"));
+    assert!(idle("{}", &["detach", "web", "node-1"]).is_some());
+    assert_eq!(idle(r#"{"attach":true}"#, &mount_device), None);
+}
+
 /// Side file, call, plan and policy: all that happens before the node is touched.
 fn planned(driver: &str, settings: &str, argv: &[&str]) -> Result<Plan, Failure> {
     let settings = side_file::parse(settings)?;

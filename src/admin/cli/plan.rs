@@ -45,6 +45,7 @@ impl PlanCall {
         let call = self.call.call(verb)?;
         let plan = installed.plan(&call)?;
         let (_, mut notes) = installed.understood(&call)?;
+        notes.extend(installed.idle(verb, &plan).map(str::to_owned));
         if let Some(agent) = settings(&installed.settings.agent)?.filter(|agent| agent.runs) {
             notes.push(format!("carried out by the node's agent ({})", agent.socket));
         }

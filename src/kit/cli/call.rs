@@ -4,10 +4,11 @@ mod shown;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use flexvol_kubelet::{Asked, Caller, Captured, Diagnosis, Run, Verdict};
+use flexvol_kubelet::{Asked, Caller, Captured, Diagnosis, Finding, Run, Verdict};
 use flexvol_linux::fs::{directory, files};
+use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::volume_dir::VolumeDir;
-use flexvol_protocol::{DriverName, PodRef, TargetPath};
+use flexvol_protocol::{DriverName, PodRef, TargetPath, Verb};
 use flexvol_terminal::arguments::VolumeArguments;
 use flexvol_terminal::driver_dir;
 use flexvol_terminal::exit::NOT_SUPPORTED;
@@ -99,7 +100,8 @@ impl CallDriver {
         caller.terms.patience = Duration::from_secs(self.timeout);
         let exchange = caller.execute(&asked.arguments);
         let run = exchange.run.context("the driver was not executed")?;
-        let diagnosis = Diagnosis::of(executable, &asked, &run, &exchange.verdict);
+        let mut diagnosis = Diagnosis::of(executable, &asked, &run, &exchange.verdict);
+        diagnosis.findings.extend(mounted_nothing(&asked, &exchange.verdict));
         let environment = caller.terms.environment;
         let executable = executable.to_owned();
         Ok(Called { executable, asked, environment, run, verdict: exchange.verdict, diagnosis })
@@ -176,6 +178,23 @@ impl CallDriver {
             service_account: text("default"),
         }
     }
+}
+
+/// A Success after which a pod would have the node's own disk.
+fn mounted_nothing(asked: &Asked, verdict: &Verdict) -> Option<Finding> {
+    let verb = Verb::parse(asked.verb().as_ref()).filter(|_| verdict.is_success())?;
+    let fix = match verb {
+        Verb::Mount => "say Success when it is mounted; a driver that writes files into the directory may",
+        Verb::MountDevice => {
+            "mount the device there, or say \"Not supported\" and have kubelet do it; flexvol's own drivers do nothing \
+             in mountdevice unless their side file has \"attach\": true"
+        }
+        _ => return None,
+    };
+    let place = Place::open(&TargetPath::parse(asked.arguments.get(1)?).ok()?).ok()??;
+    let is_mounted = matches!(place.look(), Err(_) | Ok(Look::Mount(_) | Look::Dead(_)));
+    let problem = "it says Success, and nothing is mounted there".to_owned();
+    (!is_mounted).then(|| Finding { problem, fix: fix.to_owned() })
 }
 
 impl Called {
