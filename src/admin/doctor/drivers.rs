@@ -18,7 +18,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
         let noted = Receipts::all(&place, paths::STATE.as_ref()).unwrap_or_default();
         let is_there = |name: &String| items.iter().any(|item| *item.directory == **name);
         findings.extend(noted.iter().filter(|name| !is_there(name)).map(|name| gone(name, &place)));
-        findings.extend(items.iter().flat_map(of_item));
+        findings.extend(items.iter().flat_map(|item| of_item(item, &place)));
     }
     Ok(findings)
 }
@@ -26,16 +26,23 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
 /// Of what an admin took away there is no receipt.
 fn gone(name: &str, place: &PluginDirPath) -> Finding {
     let evidence = format!("{name} was installed in {}, and was removed by hand", place.directory.display());
-    Finding::warning("driver-gone", &evidence, &put_back(name))
+    Finding::warning("driver-gone", &evidence, &put_back(name, place))
 }
 
-fn put_back(name: &str) -> String {
+fn put_back(name: &str, place: &PluginDirPath) -> String {
+    let noted = Receipts::of(place, paths::STATE.as_ref(), name).and_then(|receipts| receipts.read());
+    let is_another_s = noted.ok().flatten().is_some_and(|noted| noted.settings.is_beside_another_s());
+    let (file, how) = if is_another_s {
+        (" --binary FILE", ", FILE being the driver's executable")
+    } else {
+        ("", ", as deploy does")
+    };
     format!(
-        "flexvol install '{name}' puts it back with the settings it had, as deploy does; flexvol uninstall takes it away for good"
+        "flexvol install '{name}'{file} puts it back with the settings it had{how}; flexvol uninstall takes it away for good"
     )
 }
 
-fn of_item(item: &Item) -> Vec<Finding> {
+fn of_item(item: &Item, place: &PluginDirPath) -> Vec<Finding> {
     let (name, mut findings) = (item.directory.to_string_lossy(), Vec::new());
     match (&item.finding, &item.owner) {
         (Some(scan::Finding::Failed(failed)), _) => findings.push(failed_init(&name, failed)),
@@ -55,7 +62,11 @@ fn of_item(item: &Item) -> Vec<Finding> {
     }
     match &item.owner {
         Owner::Altered(what) => {
-            findings.push(Finding::warning("driver-altered", &format!("{name}: {what}"), &put_back(&name)));
+            findings.push(Finding::warning(
+                "driver-altered",
+                &format!("{name}: {what}"),
+                &put_back(&name, place),
+            ));
         }
         Owner::Unknown(why) => {
             findings.push(Finding::warning("driver-unseen", &format!("{name}: {why}"), "run this as root"));

@@ -33,11 +33,9 @@ const STACK: usize = 60;
 
 /// What one line says.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+struct Said {
     /// What it means.
-    pub(super) explained: Explained,
-    /// Of an orphaned pod its uid.
-    pub(super) orphan: Option<String>,
+    explained: Explained,
     /// Whether a pod waits until its volume is attached.
     unattached: bool,
     /// Whether the line names a volume of a pod that is here.
@@ -51,11 +49,11 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     }
     let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
     for Said { explained, unattached, of_pod, .. } in said(request)? {
-        // The volumes check has those, by what is on the disk, and the pods check what pods wait
-        // for; a driver's own words are in its log, but of a volume that is not attached there are
-        // none; and a Secret that comes late is everyday, of volumes of all kinds.
+        // The pods check has what pods wait for. A driver's own words are in its log, but there are
+        // none of a volume that is not attached. A Secret that comes late is everyday, for volumes
+        // of all kinds.
         let told_elsewhere = match explained.known_error.id {
-            "orphaned-pod" | "object-not-read" => true,
+            "object-not-read" => true,
             "waited-too-long" => of_pod || !unattached,
             _ => of_pod,
         };
@@ -96,7 +94,7 @@ fn no_kubelet(request: &DoctorRequest) -> Result<Option<Finding>> {
 }
 
 /// Every line about volumes that is understood, the oldest first.
-pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
+fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
     let text = kubelet_log::text(request.kubelet_log.as_deref())?;
     let roots = inventory::roots(&request.kubelet_root)?;
     let lines: Vec<_> = text.lines().flat_map(of_each_driver).collect();
@@ -106,8 +104,7 @@ pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
             return None;
         }
         let explained = diagnostics::explain(line)?;
-        let orphan = line.split_once("rphaned pod").and_then(|(_, rest)| uid_in(rest));
-        Some(Said { explained, orphan, unattached, of_pod: inventory::is_of_pod(line, &roots) })
+        Some(Said { explained, unattached, of_pod: inventory::is_of_pod(line, &roots) })
     });
     Ok(said.collect())
 }
@@ -134,24 +131,9 @@ fn is_a_crash(lines: &[&str]) -> bool {
     first.contains(PANIC) && stack.iter().take(STACK).take_while(|line| !line.contains(PANIC)).any(is_inside)
 }
 
-/// `"7f3c…"`, escaped or not; nothing that could lead elsewhere.
-fn uid_in(text: &str) -> Option<String> {
-    let start = text.find(|c: char| c.is_ascii_alphanumeric())?;
-    let uid: String = text[start..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-    (start < 6 && uid.len() <= 64).then_some(uid)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn uids_are_found_and_nothing_else() {
-        assert_eq!(uid_in(r#" "7f-3c" found"#).as_deref(), Some("7f-3c"));
-        assert_eq!(uid_in(r#" \"7\" found"#).as_deref(), Some("7"));
-        assert_eq!(uid_in(" ../../etc/passwd").as_deref(), None);
-        assert_eq!(uid_in(""), None);
-    }
 
     #[test]
     fn who_waits_for_an_attachment_is_told_of() {

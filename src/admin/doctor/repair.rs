@@ -1,13 +1,17 @@
 //! What can be fixed from here. Each looks again before it does anything: between finding and
 //! fixing the world goes on.
 
+use crate::inventory::{CSI_NOTE, pods};
 use crate::plugin_dir::{in_use, litter};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::block::loop_device;
 use flexvol_linux::fs::directory::Directory;
+use flexvol_linux::fs::files;
+use flexvol_linux::mount::mount_table;
 use flexvol_model::paths;
 use flexvol_node::executor::leftovers;
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::volume_dir::VolumeDir;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -25,11 +29,11 @@ pub enum Repair {
         target: PathBuf,
     },
     /// Unmounts the volumes of a pod that is gone, and removes the directories that are empty then.
-    /// No file is removed.
+    /// No file is removed but kubelet's note of a CSI volume that is not mounted.
     ClearPod {
         /// The pod's directory.
         directory: PathBuf,
-        /// Its flex volumes.
+        /// Its flex volumes, and CSI volumes that `flexvold` serves.
         targets: Vec<PathBuf>,
     },
     /// Detaches a loop device that is not in use.
@@ -126,14 +130,34 @@ fn target_path(path: &Path) -> Result<TargetPath> {
 }
 
 fn clear_pod(pod: &Path, targets: &[PathBuf]) -> Result<()> {
+    let uid = pod.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    ensure!(pods::has_gone(uid), "the pod of {} is here again: nothing was done", pod.display());
     for target in targets {
-        leftovers::unmount(&target_path(target)?)?;
+        let path = target_path(target)?;
+        if VolumeDir::of(&path).is_csi() {
+            clear_csi(target)?;
+            continue;
+        }
+        leftovers::unmount(&path)?;
         remove_empty(target)?;
         let _ = target.parent().map(remove_empty);
     }
     // Kubernetes' own volumes may still be there: kubelet removes the rest.
     let volumes = pod.join("volumes");
     let _ = remove_empty(&volumes).and_then(|()| remove_empty(pod));
+    Ok(())
+}
+
+/// A volume that is mounted stays: kubelet unpublishes it when it starts.
+fn clear_csi(target: &Path) -> Result<()> {
+    let volume = target.parent().context("a volume has a directory")?;
+    let is_mounted = mount_table::read()?.iter().any(|entry| entry.target == target);
+    ensure!(!is_mounted, "{} is mounted again: nothing was done", target.display());
+    remove_empty(target)?;
+    let note = volume.join(CSI_NOTE);
+    files::forget(&note).with_context(|| format!("remove {}", note.display()))?;
+    remove_empty(volume)?;
+    let _ = volume.parent().map(remove_empty);
     Ok(())
 }
 

@@ -1,14 +1,13 @@
 //! Volumes that do not do what volumes do, and directories of pods that are gone.
 
-use super::kubelet_log::{self, Said};
 use super::{DoctorRequest, Finding, Repair};
 use crate::inventory::{self, Volume, pods};
 use anyhow::Result;
-use flexvol_linux::fs::listing;
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::mount::mount_health::{Vitals, words};
 use flexvol_model::diagnostics;
 use flexvol_protocol::ordered::filled;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,13 +16,16 @@ const YOUNG: Duration = Duration::from_mins(10);
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let volumes = inventory::volumes(&request.kubelet_root, inventory::HEALTH_WAIT)?;
-    let mut findings: Vec<_> = volumes.iter().filter_map(of_volume).collect();
-    let gone = gone(request, &volumes);
+    let roots = inventory::kubelet_roots(&request.kubelet_root);
+    let mut findings: Vec<_> = volumes.iter().filter_map(|volume| of_volume(volume, &roots)).collect();
+    let unmounted = inventory::unmounted_csi(&roots)?;
+    let all: Vec<_> = volumes.iter().chain(&unmounted).collect();
+    let gone = gone(&roots, &all);
     // What is left of a pod that is gone is told once.
     findings.retain(|finding| {
-        !gone.keys().any(|directory| finding.evidence.contains(&*directory.to_string_lossy()))
+        !gone.iter().any(|directory| finding.evidence.contains(&*directory.to_string_lossy()))
     });
-    findings.extend(gone.into_iter().map(|(directory, how)| orphaned(&directory, &how, &volumes)));
+    findings.extend(gone.iter().map(|directory| orphaned(directory, &all)));
     findings.extend(strangers(&volumes));
     Ok(findings)
 }
@@ -36,7 +38,7 @@ fn named(volume: &Volume) -> String {
     format!("{pod}volume {} of {} at {}{source}", volume.name, volume.driver_name(), volume.target.display())
 }
 
-fn of_volume(volume: &Volume) -> Option<Finding> {
+fn of_volume(volume: &Volume, roots: &BTreeSet<PathBuf>) -> Option<Finding> {
     let name = named(volume);
     match volume.vitals {
         Some(Vitals::Dead(number)) => {
@@ -51,7 +53,9 @@ fn of_volume(volume: &Volume) -> Option<Finding> {
                     "unmount it (umount -l) and delete the pod, so that it is mounted again",
                 ),
             };
-            Some(finding.with(Repair::Detach { target: volume.target.clone() }))
+            let is_repaired = volume.root.is_none() || is_kubelet_s(volume, roots);
+            let repair = Repair::Detach { target: volume.target.clone() };
+            Some(if is_repaired { finding.with(repair) } else { finding })
         }
         Some(Vitals::Hung) => {
             let evidence =
@@ -119,45 +123,37 @@ fn strangers(volumes: &[Volume]) -> Vec<Finding> {
         .collect()
 }
 
-/// The directories of pods that are gone, and how that is known.
-fn gone(request: &DoctorRequest, volumes: &[Volume]) -> BTreeMap<PathBuf, String> {
-    let mut gone = BTreeMap::new();
-    let roots = inventory::roots(&request.kubelet_root).unwrap_or_default();
-    for Said { explained, orphan, .. } in kubelet_log::said(request).unwrap_or_default() {
-        let Some(uid) = orphan.filter(|_| explained.known_error.id == "orphaned-pod") else { continue };
-        let directories = roots.iter().map(|root| root.join("pods").join(&uid));
-        gone.extend(
-            directories
-                .filter(|path| path.is_dir())
-                .map(|path| (path, "kubelet says so in its log".to_owned())),
-        );
-    }
-    if let Some(running) = pods::running() {
-        let dead = volumes.iter().filter_map(|volume| Some((volume.root.as_ref()?, volume.uid.as_ref()?)));
-        let dead =
-            dead.filter(|(_, uid)| !running.contains(*uid)).map(|(root, uid)| root.join("pods").join(uid));
-        let old = |path: &PathBuf| {
-            path.metadata()
-                .and_then(|stat| stat.modified())
-                .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > YOUNG))
-        };
-        for path in dead.filter(old) {
-            gone.entry(path).or_insert_with(|| "no control group of it is left".to_owned());
-        }
-    }
-    gone
+/// Directories of pods that are gone: no control group of the pod is left, which kubelet makes
+/// before it mounts anything and removes when all has ended, and the directory is kubelet's own and
+/// not young. Where pods have no control groups nothing is known.
+///
+/// kubelet's log is no evidence: what tenants write is repeated in it.
+fn gone(roots: &BTreeSet<PathBuf>, volumes: &[&Volume]) -> BTreeSet<PathBuf> {
+    let Some(running) = pods::running() else { return BTreeSet::new() };
+    let of_kubelets = volumes.iter().filter(|volume| is_kubelet_s(volume, roots));
+    let pods = of_kubelets.filter_map(|volume| {
+        let uid = volume.uid.as_ref().filter(|uid| !running.contains(*uid))?;
+        Some(volume.root.as_ref()?.join("pods").join(uid))
+    });
+    filled(pods.filter(|directory| files::age(directory).is_some_and(|age| age > YOUNG)))
 }
 
-fn orphaned(directory: &Path, how: &str, volumes: &[Volume]) -> Finding {
+/// Whether it is below a kubelet's own directory: what lies below another program's, such as
+/// `flexvold`'s, is that program's to end.
+fn is_kubelet_s(volume: &Volume, roots: &BTreeSet<PathBuf>) -> bool {
+    volume.root.as_ref().is_some_and(|root| roots.contains(root))
+}
+
+fn orphaned(directory: &Path, volumes: &[&Volume]) -> Finding {
     let left: Vec<_> = volumes.iter().filter(|volume| volume.target.starts_with(directory)).collect();
     let names: Vec<_> =
         left.iter().map(|volume| format!("{} of {}", volume.name, volume.driver_name())).collect();
     let evidence = format!(
-        "the pod of {} is gone ({how}), and its volumes are left: {}",
+        "the pod of {} is gone (no control group of it is left), and its volumes are left: {}",
         directory.display(),
         names.join(", ")
     );
-    let fix = "unmount what is mounted there, move files away, and remove the empty directories";
+    let fix = "unmount what is mounted there, move files away, and remove the empty directories; for CSI volumes restart kubelet";
     let targets = left.iter().map(|volume| volume.target.clone()).collect();
     Finding::error("pod-orphaned", &evidence, fix)
         .with(Repair::ClearPod { directory: directory.to_owned(), targets })

@@ -20,8 +20,10 @@ mod waiting;
 use anyhow::Result;
 pub use failing::Failing;
 use flexvol_kubelet::locate;
+use flexvol_linux::fs::files;
 use flexvol_linux::mount::mount_health::{self, Vitals};
 use flexvol_linux::mount::mount_table::{self, Entry};
+use flexvol_model::paths;
 use flexvol_node::driver_log;
 use flexvol_node::executor::record::Record;
 use flexvol_protocol::ordered::filled;
@@ -29,6 +31,7 @@ use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
 use pods::Pods;
 pub use running::RunningCall;
+use serde_json::Value;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,6 +40,12 @@ pub use waiting::{is_of_pod, note_waiting};
 
 /// Where kubelet has its own directory if it was told nothing.
 pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
+
+/// File beside a CSI volume's directory in which kubelet notes whose it is.
+pub const CSI_NOTE: &str = "vol_data.json";
+
+/// Limit for such a note, in bytes.
+const NOTE_LIMIT: usize = 1 << 16;
 
 /// How long a volume may think about how it is.
 pub const HEALTH_WAIT: Duration = Duration::from_secs(3);
@@ -195,14 +204,46 @@ pub fn roots(told: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     Ok(all_roots(told, &mount_table::read()?, &Record::all()))
 }
 
-fn all_roots(told: &[PathBuf], table: &[Entry], records: &[Record]) -> BTreeSet<PathBuf> {
+/// The roots that are a kubelet's for certain: told, running, and the usual one. Others may be what
+/// `flexvold` or a trial keeps for its own volumes.
+pub fn kubelet_roots(told: &[PathBuf]) -> BTreeSet<PathBuf> {
     if !told.is_empty() {
         return filled(told.iter().cloned());
     }
     let running = locate::kubelets().unwrap_or_default().into_iter().map(|kubelet| kubelet.root_dir);
-    let targets = table.iter().map(|entry| &entry.target).chain(records.iter().map(|record| &record.target));
-    let mounted = targets.filter_map(|target| flex_dir(target)).map(|dir| dir.root);
-    filled(running.chain(mounted).chain([DEFAULT_ROOT.into()]))
+    filled(running.chain([DEFAULT_ROOT.into()]))
+}
+
+fn all_roots(told: &[PathBuf], table: &[Entry], records: &[Record]) -> BTreeSet<PathBuf> {
+    let mut roots = kubelet_roots(told);
+    if told.is_empty() {
+        let recorded = records.iter().map(|record| &record.target);
+        let targets = table.iter().map(|entry| &entry.target).chain(recorded);
+        roots.extend(targets.filter_map(|target| flex_dir(target)).map(|dir| dir.root));
+    }
+    roots
+}
+
+/// Volumes of CSI drivers that `flexvold` serves which are noted below these roots and not mounted:
+/// kubelet has such a note from before the driver is asked until it has unpublished the volume.
+pub fn unmounted_csi(roots: &BTreeSet<PathBuf>) -> Result<Vec<Volume>> {
+    let table = mount_table::read()?;
+    let noted = roots.iter().flat_map(|root| pods::csi_directories(root)).filter_map(|path| of_csi(&path));
+    Ok(noted.filter(|volume| top(&table, &volume.target).is_none()).collect())
+}
+
+fn of_csi(path: &Path) -> Option<Volume> {
+    let note: Value =
+        serde_json::from_str(&files::read_small(&path.join(CSI_NOTE), NOTE_LIMIT).ok()??).ok()?;
+    let driver = note["driverName"].as_str().filter(|driver| !driver.contains('/'))?;
+    let target = path.join("mount");
+    let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    Path::new(paths::CSI).join(driver).is_dir().then(|| Volume {
+        uid: dir.below.iter().nth(1).map(|uid| uid.to_string_lossy().into_owned()),
+        root: Some(dir.root),
+        ..Volume::named(driver.to_owned(), name, target)
+    })
 }
 
 /// Directories of volumes, mounted or not.

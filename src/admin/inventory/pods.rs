@@ -41,6 +41,11 @@ fn named(directory: &str) -> Option<(String, String)> {
 /// How deep below the root of control groups those of pods are.
 const DEPTH: usize = 4;
 
+/// Whether a pod is gone for certain: pods of this node have control groups, and it has none.
+pub fn has_gone(uid: &str) -> bool {
+    running().is_some_and(|running| !running.contains(uid))
+}
+
 /// The uids of pods that have a control group, which kubelet makes before it mounts anything;
 /// `None` on a node where pods have none.
 pub fn running() -> Option<BTreeSet<String>> {
@@ -71,15 +76,20 @@ fn uid_of(group: &str) -> Option<String> {
     (is_pod && uid.starts_with(|c: char| c.is_ascii_hexdigit())).then(|| uid.replace('_', "-"))
 }
 
+fn inside(path: PathBuf) -> impl Iterator<Item = PathBuf> {
+    let entries = listing::list(&path).unwrap_or_default();
+    entries.into_iter().map(move |entry| path.join(entry.name))
+}
+
+/// The directories of all pods' CSI volumes below a kubelet's own directory.
+pub fn csi_directories(root: &Path) -> impl Iterator<Item = PathBuf> {
+    inside(root.join("pods")).flat_map(|pod| inside(pod.join("volumes/kubernetes.io~csi")))
+}
+
 /// The directories of all pods' volumes below a kubelet's own directory. Nothing that is mounted is
 /// asked.
 pub fn volume_directories(root: &Path) -> Vec<PathBuf> {
-    let inside = |path: PathBuf| {
-        let entries = listing::list(&path).unwrap_or_default();
-        entries.into_iter().map(move |entry| path.join(entry.name))
-    };
-    let pods = inside(root.join("pods")).map(|pod| pod.join("volumes"));
-    let drivers = pods.flat_map(inside);
+    let drivers = inside(root.join("pods")).flat_map(|pod| inside(pod.join("volumes")));
     let is_flex =
         |driver: &PathBuf| driver.file_name().is_some_and(|name| name.to_string_lossy().contains('~'));
     drivers.filter(is_flex).flat_map(|driver| directories(&driver)).collect::<Vec<_>>()

@@ -2,6 +2,7 @@
 //! can.
 
 mod agent;
+mod gone;
 mod mount_pods;
 mod waiting;
 
@@ -167,24 +168,6 @@ fn a_dead_fuse_volume_is_named_and_detached() {
     assert!(done.out.contains(&["repaired ", wording("detach-dead-mount")].concat()), "{}", done.out);
     assert_eq!(mounts_at(&target).len(), 0);
     assert!(!node.has("volume-dead"));
-}
-
-#[test]
-fn the_directory_of_a_pod_that_is_gone() {
-    let Some(node) = Sick::new("doctor::the_directory_of_a_pod_that_is_gone") else { return };
-    node.site.driver("fstab~cifs", GOOD);
-    let (mounted, bare) = (node.target("fstab~cifs", "data"), node.target("fstab~cifs", "other"));
-    tmpfs(&mounted, "size=1m", MsFlags::empty());
-    node.site.file("kubelet.log", "E1 kubelet_volumes.go:245] \"There were many similar errors. Turn up verbosity to see them.\" err=\"orphaned pod \\\"7\\\" found, but volume paths are still present on disk\"\n");
-    assert_eq!(node.first("is gone (kubelet says so", "unmount"), "pod-orphaned");
-    fs::write(bare.join("precious"), "x").unwrap();
-    let failed = node.doctor(&["--repair=now"]);
-    assert!(failed.out.contains("move it away"), "{}", failed.out);
-    assert_eq!(fs::read_to_string(bare.join("precious")).unwrap(), "x");
-    assert_eq!(mounts_at(&mounted).len(), 0);
-    fs::remove_file(bare.join("precious")).unwrap();
-    node.doctor(&["--repair=now"]);
-    assert!(!node.site.path("kubelet/pods/7").exists());
 }
 
 #[test]
@@ -470,4 +453,18 @@ fn a_damaged_driver_is_named_with_what_puts_it_back() {
     named("driver-altered", wording("side-file-no-json"));
     run("uninstall");
     assert!(!node.has("driver-altered") && !node.has("driver-gone"));
+    // flexvol has no such driver: the fix names what can be done.
+    let driver = node.site.driver("example~strict", GOOD);
+    let file = node.site.path("strict");
+    fs::rename(&driver, &file).unwrap();
+    fs::remove_dir_all(plugins.join("example~strict")).unwrap();
+    let words = ["install", "example/strict", "--binary", file.to_str().unwrap(), "--plugin-dir"];
+    assert_eq!(node.site.flexvol(&[&words[..], &[plugins.to_str().unwrap()]].concat()).status, 0);
+    fs::remove_dir_all(plugins.join("example~strict")).unwrap();
+    let findings = node.findings(&["--no-init"]);
+    let found = findings.iter().find(|finding| finding["id"] == "driver-gone").unwrap();
+    assert!(
+        found["fix"].as_str().unwrap().contains("flexvol install 'example~strict' --binary FILE"),
+        "{found}"
+    );
 }
