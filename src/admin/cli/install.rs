@@ -42,7 +42,7 @@ Examples:
   sudo flexvol install tmpfs image --set image:size=1Gi --set tmpfs:mode=0700
   sudo flexvol install example.com/gluster --binary ./gluster.sh
   sudo flexvol install fstab/cifs=exec --take-over --settings cifs.json
-  sudo flexvol install --roll-back fstab/cifs         put back what was taken over
+  sudo flexvol install --roll-back fstab/cifs         put back what was replaced last
   sudo flexvol install image --wait                   and prove that kubelet has called it
   flexvol install image --dry-run                     only say what would be done
 
@@ -93,7 +93,8 @@ pub(super) struct Install {
     /// directory
     #[arg(long)]
     take_over: bool,
-    /// Put back the driver that was replaced last
+    /// Put back what was replaced last: the driver that was taken over, or the version that another
+    /// --binary replaced
     #[arg(long, conflicts_with_all = ["take_over", "set", "unset", "policy", "settings", "binary", "profile", "through_csi"])]
     roll_back: bool,
     /// Replace a newer version

@@ -138,6 +138,50 @@ fn a_foreign_driver_is_kept_and_put_back() {
     assert_eq!(node.litter(), [""; 0]);
 }
 
+/// Versions of somebody's driver are nowhere else, so each that `--binary` replaces is kept, and
+/// comes back as flexvol's.
+#[test]
+fn versions_that_binary_replaced_come_back_one_by_one() {
+    let Some(node) = Node::new("life::versions_that_binary_replaced_come_back_one_by_one") else { return };
+    let driver = |version: u32| format!("{}# {version}\n", script(""));
+    let files = [0, 1, 2, 3, 4, 5].map(|version| node.file(&format!("files/{version}"), &driver(version)));
+    let install = |version: usize| {
+        node.install(&["v/d", "--binary", files[version].to_str().unwrap(), "--set", "fsGroup=false"])
+    };
+    let back = || node.install(&["v/d", "--roll-back"]);
+    let is_there = |version| fs::read_to_string(node.plugins().join("v~d/d")).unwrap() == driver(version);
+    let kept = || fs::read_dir(node.state().join("replaced/v~d")).unwrap().count();
+    assert_eq!(install(1).action(), "installed");
+    assert!(!back().error(1).is_empty());
+    assert_eq!(install(2).action(), "upgraded");
+    assert_eq!(install(2).action(), "unchanged");
+    assert_eq!(back().action(), "rolled back");
+    assert!(is_there(1) && kept() == 0);
+    let text = fs::read_to_string(node.plugins().join("v~d/.flexvol.json")).unwrap();
+    assert!(text.contains("fsGroup") && text.contains("hash"), "{text}");
+    assert_eq!(install(1).action(), "unchanged");
+    back().error(1);
+    assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
+    // What was taken over is kept for good, of versions the last three.
+    node.file("plugins/v~d/d", &driver(0));
+    assert_eq!(
+        node.install(&["v/d", "--take-over", "--binary", files[1].to_str().unwrap()]).action(),
+        "taken over"
+    );
+    for version in 2..=5 {
+        assert_eq!(install(version).action(), "upgraded");
+    }
+    assert_eq!(kept(), 4);
+    for version in [4, 3, 2] {
+        assert_eq!(back().action(), "rolled back");
+        assert!(is_there(version), "{version}");
+    }
+    assert_eq!(back().action(), "rolled back");
+    assert!(is_there(0) && !node.plugins().join("v~d/.flexvol.json").exists());
+    assert_eq!(back().action(), "unchanged");
+    assert_eq!((kept(), node.litter()), (1, vec![]));
+}
+
 #[test]
 fn a_symlinked_executable_is_a_foreign_one_and_comes_back_as_it_was() {
     let name = "life::a_symlinked_executable_is_a_foreign_one_and_comes_back_as_it_was";

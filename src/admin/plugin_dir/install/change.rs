@@ -1,6 +1,7 @@
 //! The steps of a plan, performed.
 
 use super::check::{self, Guise};
+use super::keep::Kept;
 use super::stage::{Labels, Stage};
 use super::{Decision, Installer, Mark, Step, keep, side_file_changes};
 use crate::plugin_dir::found::{Found, Ours, SideFile};
@@ -161,7 +162,11 @@ impl Changing<'_> {
     ) -> Result<()> {
         const NOTHING: &str = "nothing is staged";
         match step {
-            Step::Keep => return keep::keep(&self.installer.request.kept_in()?, home),
+            Step::Keep => {
+                let is_ours = matches!(self.decision.found, Found::Ours(_));
+                let what = if is_ours { Kept::Version } else { Kept::Foreign };
+                return keep::keep(&self.installer.request.kept_in()?, home, what);
+            }
             Step::WriteSideFile => {
                 let side_file = staged.side_file.take().context(NOTHING)?;
                 home.rename(side_file, home, SIDE_FILE)?;

@@ -1,4 +1,4 @@
-//! The drivers of others that were replaced: kept outside the plugin directory, to be put back.
+//! Drivers of others that were replaced: kept outside the plugin directory, to be put back.
 //!
 //! ```text
 //! <state>/replaced/vendor~driver/<content>/…      the driver's directory as it was
@@ -7,6 +7,9 @@
 //! A copy appears whole, by one rename, and is named after its content: the same driver is kept
 //! once, also if its take-over was killed when our side file lay beside it already. That one is no
 //! part of it.
+//!
+//! A version that `--binary` installed is kept with its side file, by which it is known: of these
+//! the newest [`VERSIONS`] stay, and one that is put back is kept no longer.
 
 use super::source::copy;
 use crate::plugin_dir::found::{self, LEFTOVER};
@@ -28,36 +31,77 @@ use std::time::Duration;
 const BYTES: u64 = 1 << 30;
 const FILES: u64 = 10_000;
 
+/// Limit for versions of one driver that are kept.
+const VERSIONS: usize = 3;
+
 /// How long another installer may keep a driver of the same name.
 const KEEP_LOCK_WAIT: Duration = Duration::from_mins(1);
 
 /// The name a copy has until it is complete.
 const PARTIAL: &str = ".partial";
 
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Somebody else's driver: a side file of ours beside it is no part of it.
+    Foreign,
+    /// A version that an installer put there, with its side file.
+    Version,
+}
+
 /// Copies the driver in `home` into `state`, unless that copy is there, and makes it the newest.
-pub(super) fn keep(state: &Path, home: &Directory) -> Result<()> {
+pub(super) fn keep(state: &Path, home: &Directory, what: Kept) -> Result<()> {
     directory::make_all(state)?;
     let state = Directory::open(state)?.with_context(|| format!("{} is gone", state.display()))?;
     // One that works on another plugin directory may keep a driver of this name, too.
     state.lock(&Deadline::after(KEEP_LOCK_WAIT))?;
     // An installer was killed here.
     state.remove_tree(PARTIAL)?;
-    let copied = keep_in(&state, home);
+    let copied = keep_in(&state, home, what);
     if copied.is_err() {
         // That it could not be copied is what people shall hear of.
         let _ = state.remove_tree(PARTIAL);
     }
-    copied
+    copied?;
+    let versions = versions(&state)?;
+    let old = versions.len().saturating_sub(VERSIONS);
+    versions[..old].iter().try_for_each(|version| remove(&state, version))
 }
 
-fn keep_in(state: &Directory, home: &Directory) -> Result<()> {
-    if found::is_stamped(home)?
+/// Removes the copy of a version; one of somebody else's driver stays.
+pub(super) fn forget_version(state: &Path, copy: &Directory) -> Result<()> {
+    match Directory::open(state)? {
+        Some(state) if found::is_stamped(copy)? => remove(&state, copy),
+        _ => Ok(()),
+    }
+}
+
+fn versions(state: &Directory) -> Result<Vec<Directory>> {
+    let mut versions = Vec::new();
+    for copy in kept(state.path())? {
+        if found::is_stamped(&copy)? {
+            versions.push(copy);
+        }
+    }
+    Ok(versions)
+}
+
+/// By one rename: whoever is killed here leaves no half of a copy.
+fn remove(state: &Directory, copy: &Directory) -> Result<()> {
+    state.remove_tree(PARTIAL)?;
+    state.rename(copy.path().file_name().context("a copy has a name")?, state, PARTIAL)?;
+    state.remove_tree(PARTIAL)
+}
+
+fn keep_in(state: &Directory, home: &Directory, what: Kept) -> Result<()> {
+    if what == Kept::Foreign
+        && found::is_stamped(home)?
         && let Some(copy) = begun(state, home)?
     {
         return copy.touch();
     }
     let partial = state.create_directory(PARTIAL, 0o700)?;
-    let mut copy = Copy { hash: Sha256::new(), bytes: BYTES, files: FILES };
+    let mut copy = Copy::new(what);
     copy.directory(home, &partial)?;
     let name = short(&hexadecimal(&copy.hash.finalize())).to_owned();
     partial.sync()?;
@@ -127,22 +171,27 @@ pub(crate) fn is_same(name: &OsStr, one: &Directory, copy: &Directory) -> Result
 
 /// Copies one name with all that is in it to another name; nothing may have that yet.
 pub(super) fn restore(from: &Directory, name: &OsStr, to: &Directory, new: &str) -> Result<()> {
-    let mut copy = Copy { hash: Sha256::new(), bytes: BYTES, files: FILES };
+    let mut copy = Copy::new(Kept::Version);
     copy.entry(from, name, to, new.as_ref())
 }
 
 /// A copy under way.
 struct Copy {
+    what: Kept,
     hash: Sha256,
     bytes: u64,
     files: u64,
 }
 
 impl Copy {
+    fn new(what: Kept) -> Self {
+        Self { what, hash: Sha256::new(), bytes: BYTES, files: FILES }
+    }
+
     fn directory(&mut self, from: &Directory, to: &Directory) -> Result<()> {
-        let is_stamped = found::is_stamped(from)?;
+        let is_left_out = self.what == Kept::Foreign && found::is_stamped(from)?;
         for name in from.names()? {
-            if is_stamped && name == SIDE_FILE {
+            if is_left_out && name == SIDE_FILE {
                 continue;
             }
             if name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes()) {

@@ -54,7 +54,8 @@ pub struct Allowed {
 /// One step. Each is a single rename for kubelet, or invisible to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Copy the foreign driver out of the plugin directory.
+    /// Copy what is there out of the plugin directory: somebody else's driver, or a version of it
+    /// that was installed.
     Keep,
     /// Build a hidden directory and rename it into place.
     Appear,
@@ -96,7 +97,7 @@ impl Step {
     /// The step as a sentence for people, without its subject.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Keep => "copy the foreign driver out of the plugin directory",
+            Self::Keep => "copy the driver that is there out of the plugin directory",
             Self::Appear => "build a hidden directory and rename it into place",
             Self::WriteSideFile => "rename the new side file over the old one",
             Self::ReplaceProgram => "rename the new executable over the old one",
@@ -167,7 +168,10 @@ impl Plan {
         // Without its side file a program has no policy.
         let older_must_see_it =
             order == Ordering::Less || wanted.with_old_side_file == Init::Failure || ours.side_file.is_lost();
-        let steps = change.steps(wanted, older_must_see_it || ours.program.is_none());
+        let mut steps = change.steps(wanted, older_must_see_it || ours.program.is_none());
+        if is_another_version_of_somebody_s(ours, wanted) {
+            steps.insert(0, Step::Keep);
+        }
         let installed_before = ours.settings.hash.as_ref() == Some(&wanted.program.hash);
         let outcome = match order {
             _ if steps.is_empty() => InstallOutcome::Unchanged,
@@ -180,6 +184,13 @@ impl Plan {
         };
         Ok(Self { steps, outcome })
     }
+}
+
+/// Whether a driver is replaced that nobody else has: `flexvol install` of an older flexvol brings
+/// back what is its own.
+fn is_another_version_of_somebody_s(ours: &Ours, wanted: &Wanted<'_>) -> bool {
+    let is_whole = ours.is_intact() && ours.settings.is_beside_another_s();
+    is_whole && ours.settings.hash.as_ref() != Some(&wanted.program.hash)
 }
 
 /// What is not as it is wanted.

@@ -1,11 +1,13 @@
-//! Putting a driver back that was taken over.
+//! Putting back what was replaced last: a driver that was taken over, or the version of a driver
+//! that `--binary` installed before.
 
 use super::plan::Step;
 use super::stage::{self, Labels, Stage};
 use super::{InstallRequest, home, keep};
-use crate::plugin_dir::found::{Executable, Foreign, Found};
+use crate::plugin_dir::found::{Executable, Foreign, Found, Ours};
 use crate::plugin_dir::in_use;
 use crate::plugin_dir::opened::Opened;
+use crate::plugin_dir::receipt::{Known, Receipt};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory::Directory;
@@ -19,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// What was put back, or would be.
 #[derive(Clone, Debug)]
 pub struct RolledBack {
-    /// The copy it came from, which stays.
+    /// The copy it came from. That of a driver that was taken over stays.
     pub copy: PathBuf,
     /// What was done; nothing if it was there already.
     pub steps: Vec<Step>,
@@ -47,8 +49,14 @@ pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
         Some(_) => back.replace()?,
     }
     home(&plugins.directory, &request.name)?.map_or(Ok(()), |home| stage::clean(&home))?;
-    request.receipts()?.forget().context("forget what was installed")?;
+    back.note()?;
+    keep::forget_version(&request.kept_in()?, &kept)?;
     Ok(RolledBack { copy, steps, warnings })
+}
+
+/// Whether a version that was installed is there already.
+fn is_same(there: &Ours, kept: &Ours) -> bool {
+    there.is_intact() && (&there.settings, &there.program) == (&kept.settings, &kept.program)
 }
 
 /// Of the volumes that flexvol has mounted under this name, which are the other driver's to unmount
@@ -117,6 +125,7 @@ impl RollBack<'_> {
                 refuse("had no executable when it was replaced: install the driver again")
             }
             (Found::Absent, _) => Ok(vec![Step::Appear]),
+            (Found::Ours(there), Found::Ours(kept)) if is_same(&there, kept) => Ok(vec![]),
             (Found::Ours(_), _) => Ok(vec![Step::WriteSideFile, Step::ReplaceProgram]),
             (Found::Foreign(there), Found::Foreign(kept)) if there.executable == kept.executable => {
                 // A side file of ours beside it is what is left to do.
@@ -125,6 +134,19 @@ impl RollBack<'_> {
                 Ok(if ours { vec![Step::WriteSideFile] } else { vec![] })
             }
             _ => refuse("is not flexvol's any more: move away what is there, then roll back"),
+        }
+    }
+
+    /// Notes what is installed now: nothing, if it is somebody else's again.
+    fn note(&self) -> Result<()> {
+        let receipts = self.request.receipts()?;
+        let home = home(self.plugins, &self.request.name)?;
+        match (Found::inside(self.kept, self.request.name.executable())?, home) {
+            (Found::Ours(Ours { settings, program: Some(program), .. }), Some(home)) => {
+                let programs = vec![Known::of(&program.fingerprint, &home, self.request.name.executable())];
+                receipts.write(&Receipt { settings, programs }).context("note what is installed")
+            }
+            _ => receipts.forget().context("forget what was installed"),
         }
     }
 
