@@ -27,6 +27,8 @@ pub(crate) const ALWAYS: usize = 40;
 pub(crate) enum Fault {
     /// Nothing is done.
     Refused(Code),
+    /// Nothing is done, and the error repeats all that was asked.
+    Repeated,
     /// It is done, and the answer comes too late.
     Lost(Duration),
     /// It is done after so long.
@@ -229,13 +231,13 @@ impl Driver {
         &self,
         kind: &'static str,
         volume: &str,
-        text: String,
+        asked: String,
         done: impl FnOnce(&mut State) + Send,
     ) -> Result<(), Status> {
         let (number, fault) = {
             let mut state = self.state.lock().unwrap();
             state.number += 1;
-            state.calls.entry(volume.to_owned()).or_default().push(text);
+            state.calls.entry(volume.to_owned()).or_default().push(asked.clone());
             let fault = state.faults.get_mut(&(kind, volume.to_owned())).and_then(VecDeque::pop_front);
             (state.number, fault)
         };
@@ -243,10 +245,11 @@ impl Driver {
         if let Some(Fault::Slow(time)) = fault {
             tokio::time::sleep(time).await;
         }
-        if let Some(Fault::Refused(code)) = fault {
-            return Err(Status::new(code, "as it was told"));
+        match fault {
+            Some(Fault::Refused(code)) => return Err(Status::new(code, "as it was told")),
+            Some(Fault::Repeated) => return Err(Status::internal(asked)),
+            _ => done(&mut self.state.lock().unwrap()),
         }
-        done(&mut self.state.lock().unwrap());
         self.may_end(Cut::After(number)).await?;
         if let Some(Fault::Lost(time)) = fault {
             tokio::time::sleep(time).await;

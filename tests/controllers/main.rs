@@ -31,6 +31,7 @@ mod plugin;
 mod ports;
 mod provision;
 mod proxy;
+mod repeated;
 mod resize;
 mod rights;
 mod scheduled;

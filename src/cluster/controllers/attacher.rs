@@ -9,7 +9,7 @@
 use super::access;
 use super::api::{self, secrets};
 use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
-use super::driver::{Driver, Facts, failed, in_words, within};
+use super::driver::{Controller, Driver, Facts, Turns, failed, in_words};
 use super::published::Published;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::Instrument as _;
 
-/// Calls of the driver at the same time.
-const WORKERS: usize = 10;
+/// Calls of the driver that have a turn at the same time, as many as upstream has.
+const TURNS: usize = 10;
 
 /// How often a driver that knows what is published is asked.
 const LISTING: Duration = Duration::from_mins(1);
@@ -80,6 +80,7 @@ struct Attacher {
     client: Client,
     driver: Driver,
     wishes: Arc<Wishes>,
+    turns: Turns,
     timeout: Duration,
     watches: Watches,
     queue: Arc<Queue<Key>>,
@@ -90,11 +91,14 @@ struct Attacher {
 /// Attaches and detaches until it is dropped.
 pub async fn run(client: Client, watches: &Watches, driver: Driver, wishes: Arc<Wishes>, timeout: Duration) {
     let (watches, queue, contradicted) = (watches.clone(), Arc::default(), Mutex::default());
-    let attacher = Arc::new(Attacher { client, driver, wishes, timeout, watches, queue, contradicted });
+    let turns = Turns::new(TURNS);
+    let attacher =
+        Arc::new(Attacher { client, driver, wishes, turns, timeout, watches, queue, contradicted });
     let _told = attacher.listen();
     attacher.known().await;
     let working = Arc::clone(&attacher);
-    let work = queue::work(Arc::clone(&attacher.queue), WORKERS, move |key| Arc::clone(&working).sync(key));
+    let work =
+        queue::work(Arc::clone(&attacher.queue), queue::MANY, move |key| Arc::clone(&working).sync(key));
     tokio::join!(work, attacher.compare());
 }
 
@@ -301,15 +305,16 @@ impl Attacher {
         request: ControllerPublishVolumeRequest,
     ) -> Result<BTreeMap<String, String>, Failure> {
         let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
-        let answer =
-            self.driver.controller().controller_publish_volume(within(request, self.timeout)).await?;
+        let call = async |mut driver: Controller, request| driver.controller_publish_volume(request).await;
+        let answer = self.driver.call(request, (&self.turns, self.timeout), call).await?;
         tracing::info!(volume, node, "attached");
-        Ok(flexvol_protocol::ordered::filled(answer.into_inner().publish_context))
+        Ok(flexvol_protocol::ordered::filled(answer.publish_context))
     }
 
     async fn unpublish(&self, request: ControllerUnpublishVolumeRequest) -> Result<(), Failure> {
         let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
-        self.driver.controller().controller_unpublish_volume(within(request, self.timeout)).await?;
+        let call = async |mut driver: Controller, request| driver.controller_unpublish_volume(request).await;
+        self.driver.call(request, (&self.turns, self.timeout), call).await?;
         tracing::info!(volume, node, "detached");
         Ok(())
     }

@@ -12,16 +12,21 @@ use crate::wire::csi::node_service_capability::rpc as node_rpc;
 use crate::wire::csi::plugin_capability::Type as PluginType;
 use crate::wire::csi::plugin_capability::service::Type as Service;
 use crate::wire::csi::{
-    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
-    NodeGetCapabilitiesRequest, ProbeRequest,
+    ControllerExpandVolumeRequest, ControllerGetCapabilitiesRequest, ControllerPublishVolumeRequest,
+    ControllerUnpublishVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest, GetPluginCapabilitiesRequest,
+    GetPluginInfoRequest, NodeGetCapabilitiesRequest, ProbeRequest,
 };
 use anyhow::{Context as _, Result, ensure};
+use flexvol_protocol::secret::{Redactor, Secret};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// Pause before a driver that is not ready is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -36,6 +41,36 @@ const AWAY: Duration = Duration::from_secs(15);
 
 /// Lifetime of a cached answer about capabilities: longer than the next probe takes.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// A client of a driver's Controller service.
+pub type Controller = ControllerClient<Channel>;
+
+/// Longest time that a call of the Controller service keeps others from beginning: most take less.
+const TURN: Duration = Duration::from_secs(5);
+
+/// Limit for calls of one kind that begin at the same time. A call that hangs gives its turn back
+/// after [`TURN`], long before its own end, so that others begin.
+#[derive(Clone, Debug)]
+pub struct Turns(Arc<Semaphore>);
+
+impl Turns {
+    /// So many at a time.
+    pub fn new(at_once: usize) -> Self {
+        Self(Arc::new(Semaphore::new(at_once)))
+    }
+
+    /// Does it when it is its turn.
+    async fn run<T>(&self, call: impl Future<Output = T>) -> T {
+        // Nothing closes it.
+        let turn = self.0.acquire().await.ok();
+        let mut call = pin!(call);
+        if let Ok(answer) = timeout(TURN, call.as_mut()).await {
+            return answer;
+        }
+        drop(turn);
+        call.await
+    }
+}
 
 /// Call by which a driver reports volumes that are not healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +150,26 @@ impl Driver {
     }
 
     /// Its Controller service.
-    pub fn controller(&self) -> ControllerClient<Channel> {
+    pub fn controller(&self) -> Controller {
         ControllerClient::new(self.channel.clone())
+    }
+
+    /// Calls the Controller service, in turn. The driver's error is shown to tenants: Secrets of the
+    /// request are masked in it.
+    ///
+    /// # Errors
+    ///
+    /// The call has failed, or has not ended within `deadline`.
+    pub async fn call<M: WithSecrets, A>(
+        &self,
+        message: M,
+        (turns, deadline): (&Turns, Duration),
+        call: impl AsyncFnOnce(Controller, Request<M>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Status> {
+        let secrets = message.secrets().values();
+        let secrets: Vec<_> = secrets.map(|secret| Secret::new(secret.clone().into_bytes())).collect();
+        let answer = turns.run(call(self.controller(), within(message, deadline))).await;
+        answer.map(Response::into_inner).map_err(|status| masked(failed(status), &secrets))
     }
 
     /// Its Controller service as it was before CSI 1.13.
@@ -241,6 +294,35 @@ impl Driver {
     }
 }
 
+/// A request that may hold Secrets.
+pub trait WithSecrets {
+    /// All of them.
+    fn secrets(&self) -> &HashMap<String, String>;
+}
+
+macro_rules! with_secrets {
+    ($($request:ty),*) => {
+        $(impl WithSecrets for $request {
+            fn secrets(&self) -> &HashMap<String, String> {
+                &self.secrets
+            }
+        })*
+    };
+}
+
+with_secrets!(
+    ControllerExpandVolumeRequest,
+    ControllerPublishVolumeRequest,
+    ControllerUnpublishVolumeRequest,
+    CreateVolumeRequest,
+    DeleteVolumeRequest
+);
+
+fn masked(status: Status, secrets: &[Secret]) -> Status {
+    let said = Redactor::new(secrets).clean(status.message());
+    if said == status.message() { status } else { Status::new(status.code(), said) }
+}
+
 fn short<T>(message: T) -> Request<T> {
     within(message, SHORT)
 }
@@ -272,6 +354,28 @@ pub fn in_words(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Four times as many as have a turn.
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_hang_keep_no_other_waiting_for_long() {
+        let (turns, begun) = (Turns::new(10), Instant::now());
+        let hanging = (0..40).map(|_| {
+            let turns = turns.clone();
+            tokio::spawn(async move { turns.run(std::future::pending::<()>()).await })
+        });
+        let hanging: Vec<_> = hanging.collect();
+        tokio::task::yield_now().await;
+        assert_eq!(turns.run(async { 7 }).await, 7);
+        assert_eq!(begun.elapsed(), TURN * 4);
+        hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[test]
+    fn no_error_repeats_a_secret() {
+        let secrets = [Secret::new(b"hunter2".to_vec())];
+        let status = masked(Status::internal("login with hunter2 (aHVudGVyMg==) failed"), &secrets);
+        assert_eq!((status.code(), status.message()), (Code::Internal, "login with *** (***) failed"));
+    }
 
     #[test]
     fn errors_read_as_those_of_upstream() {

@@ -14,7 +14,7 @@ mod tests;
 
 use super::capacities::Full;
 use super::creation::Plan;
-use super::driver::Driver;
+use super::driver::{Driver, Turns};
 use super::events::Events;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::Instrument as _;
 
-/// Calls of the driver at the same time, as many as upstream has.
-const WORKERS: usize = 100;
+/// Calls of the driver that have a turn at the same time, as many as upstream has.
+const TURNS: usize = 100;
 
 /// Key in the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +45,7 @@ struct Provisioner {
     driver: Driver,
     identity: String,
     wishes: Arc<Wishes>,
+    turns: Turns,
     timeout: Duration,
     events: Events,
     watches: Watches,
@@ -84,7 +85,7 @@ pub async fn run(
     let _told = provisioner.listen();
     provisioner.known().await;
     let queue = Arc::clone(&provisioner.queue);
-    queue::work(queue, WORKERS, move |key| Arc::clone(&provisioner).sync(key)).await;
+    queue::work(queue, queue::MANY, move |key| Arc::clone(&provisioner).sync(key)).await;
 }
 
 impl Provisioner {
@@ -103,6 +104,7 @@ impl Provisioner {
             driver,
             identity,
             wishes: Arc::default(),
+            turns: Turns::new(TURNS),
             timeout,
             events,
             watches,

@@ -120,6 +120,10 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 }
 
+/// Limit for keys that are worked on at the same time where calls of the driver take turns: most of
+/// them wait.
+pub const MANY: usize = 4096;
+
 /// Works on what is in a queue, on so many keys at the same time, until it is dropped.
 pub async fn work<K, W>(queue: Arc<Queue<K>>, at_once: usize, mut worker: impl FnMut(K) -> W)
 where

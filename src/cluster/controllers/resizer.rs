@@ -7,7 +7,7 @@
 use super::access;
 use super::api::{self, secrets};
 use super::capacity::{amount, bytes};
-use super::driver::{Driver, Facts, failed, in_words, within};
+use super::driver::{Controller, Driver, Facts, Turns, failed, in_words};
 use super::events::{Events, Kind};
 use super::expansion::{self, Fate, Growth, Memory, SIZE_BEFORE, Seen, Step, fate};
 use super::kinds::Pod;
@@ -28,8 +28,8 @@ use tokio::time::Instant;
 use tonic::Status;
 use tracing::Instrument as _;
 
-/// Calls of the driver at the same time, as many as upstream has.
-const WORKERS: usize = 10;
+/// Calls of the driver that have a turn at the same time, as many as upstream has.
+const TURNS: usize = 10;
 
 /// What cannot be is asked for again after so long.
 const LATER: Duration = Duration::from_mins(5);
@@ -77,6 +77,7 @@ struct Known {
 struct Resizer {
     client: Client,
     driver: Driver,
+    turns: Turns,
     timeout: Duration,
     events: Events,
     watches: Watches,
@@ -88,14 +89,14 @@ struct Resizer {
 /// Has volumes grow until it is dropped.
 pub async fn run(client: Client, watches: Watches, driver: Driver, timeout: Duration) {
     let events = Events::new(client.clone(), format!("external-resizer {}", driver.name));
-    let (queue, known) = (Arc::default(), Mutex::default());
-    let resizer = Arc::new(Resizer { client, driver, timeout, events, watches, queue, known });
+    let (turns, queue, known) = (Turns::new(TURNS), Arc::default(), Mutex::default());
+    let resizer = Arc::new(Resizer { client, driver, turns, timeout, events, watches, queue, known });
     let _told = resizer.listen();
     // Nothing is decided before everything was heard once.
     resizer.watches.claims.known().await;
     resizer.watches.volumes.known().await;
     let queue = Arc::clone(&resizer.queue);
-    queue::work(queue, WORKERS, move |key| Arc::clone(&resizer).sync(key)).await;
+    queue::work(queue, queue::MANY, move |key| Arc::clone(&resizer).sync(key)).await;
 }
 
 impl Resizer {
@@ -299,8 +300,9 @@ impl Resizer {
             secrets: secrets.map_err(Failure::Said)?,
             volume_capability: Some(capability),
         };
-        let answer = self.driver.controller().controller_expand_volume(within(request, self.timeout)).await;
-        let answer = answer.map_err(|status| Failure::Driver(failed(status)))?.into_inner();
+        let call = async |mut driver: Controller, request| driver.controller_expand_volume(request).await;
+        let answer =
+            self.driver.call(request, (&self.turns, self.timeout), call).await.map_err(Failure::Driver)?;
         if answer.capacity_bytes < required_bytes {
             let (is, asked) = (answer.capacity_bytes, required_bytes);
             let why = format!("the driver says that the volume has {is} bytes where {asked} were asked for");

@@ -1,7 +1,7 @@
 //! A PersistentVolume: who keeps it, and how its volume is deleted.
 
 use super::super::creation::FINALIZER;
-use super::super::driver::{in_words, within};
+use super::super::driver::{Controller, in_words};
 use super::super::events::Kind;
 use super::super::queue::{Outcome, Version};
 use super::super::volumes::PersistentVolume;
@@ -71,8 +71,13 @@ impl Provisioner {
         let class = self.watches.classes.get(class);
         let named = reclaim::secret(volume, class.as_deref())?;
         let secrets = self.secrets_if_there(named).await?;
-        let request = DeleteVolumeRequest { volume_id, secrets };
-        let deleted = self.driver.controller().delete_volume(within(request, self.timeout)).await;
+        self.ask_to_delete(DeleteVolumeRequest { volume_id, secrets }).await
+    }
+
+    /// Fails in words.
+    pub(super) async fn ask_to_delete(&self, request: DeleteVolumeRequest) -> Result<(), String> {
+        let call = async |mut driver: Controller, request| driver.delete_volume(request).await;
+        let deleted = self.driver.call(request, (&self.turns, self.timeout), call).await;
         deleted.map(drop).map_err(|status| in_words(&status))
     }
 

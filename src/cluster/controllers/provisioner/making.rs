@@ -3,7 +3,7 @@
 use super::super::api;
 use super::super::claim::{self, Fate, Refusal, fate};
 use super::super::creation::{Plan, SELECTED_NODE};
-use super::super::driver::{Facts, in_words, within};
+use super::super::driver::{Controller, Facts, in_words};
 use super::super::events::Kind;
 use super::super::queue::Outcome;
 use super::super::topology::Nodes;
@@ -113,8 +113,9 @@ impl Provisioner {
         request.secrets.clone_from(&secrets);
         let message = format!("asking driver {} for volume {}", self.driver.name, request.name);
         self.events.tell(&plan.claim, Kind::Normal, "Provisioning", &message);
-        let answer = self.driver.controller().create_volume(within(request, self.timeout)).await;
-        match answer.map(|answer| answer.into_inner().volume.unwrap_or_default()) {
+        let call = async |mut driver: Controller, request| driver.create_volume(request).await;
+        let answer = self.driver.call(request, (&self.turns, self.timeout), call).await;
+        match answer.map(|answer| answer.volume.unwrap_or_default()) {
             Ok(made) if made.volume_id.is_empty() => {
                 self.failed(&plan, "the driver made a volume without an id")
             }
@@ -140,11 +141,10 @@ impl Provisioner {
             }
             Err(small) => {
                 let request = DeleteVolumeRequest { volume_id: made.volume_id, secrets };
-                let deleted = self.driver.controller().delete_volume(within(request, self.timeout)).await;
-                let deleted = deleted.map_or_else(
-                    |status| format!("and did not delete it: {}", in_words(&status)),
-                    |_| "and has deleted it".to_owned(),
-                );
+                let deleted = match self.ask_to_delete(request).await {
+                    Ok(()) => "and has deleted it".to_owned(),
+                    Err(why) => format!("and did not delete it: {why}"),
+                };
                 // Until the deletion is confirmed, the next attempt finds the same volume again.
                 return self.failed(plan, &format!("{small}, {deleted}"));
             }
