@@ -18,6 +18,7 @@ pub mod kubectl;
 pub mod manifest;
 pub mod migrate;
 pub mod mounter;
+mod shares;
 pub mod wire;
 
 #[cfg(test)]

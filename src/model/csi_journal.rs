@@ -63,6 +63,9 @@ pub struct Entry {
     pub id: String,
     /// What `expandfs` is called with: the options of the volume without secrets, as JSON.
     pub options: String,
+    /// Fingerprint of the options that the volume itself has, without an admin's defaults: another
+    /// volume with the same id has other ones. Empty if an older version wrote the file.
+    pub identity: String,
     /// Where it is staged.
     pub staged: Option<Staged>,
     /// In which pods it is, by the directory there.

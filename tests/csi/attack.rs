@@ -1,5 +1,6 @@
 //! What tenants, broken callers and broken drivers try.
 
+use super::agent::Nodes;
 use super::node::{Driver, Node, STRICT, capability, publish_at, refused};
 use flexvol_cluster::wire::csi;
 use flexvol_cluster::wire::csi::volume_capability::access_mode::Mode;
@@ -53,6 +54,23 @@ fn a_bad_request_touches_nothing() {
     for id in ["vol-1", "fx1#../../etc", "fx1#-rf", "csi-0", &"x".repeat(900)] {
         assert_eq!(refused(node.publish("1", |it| it.volume_id = id.into())), Code::NotFound, "{id}");
         untouched(&node);
+    }
+}
+
+/// A daemon's memory has Secrets in it, and so has that of what it starts.
+#[test]
+fn no_daemon_and_no_driver_leaves_a_core() {
+    let body = STRICT.replace("init) ", "init) cat /proc/self/limits >\"$here/limits\"; ");
+    let test = "no_daemon_and_no_driver";
+    let Some(node) = Node::serving(test, "example.com/strict", &Driver::Script(&body)) else { return };
+    let Some(nodes) = Nodes::new(test) else { return };
+    let agent = nodes.start("a");
+    let of = |child: &std::process::Child| format!("/proc/{}/limits", child.id()).into();
+    let driver = node.driver().with_file_name("limits");
+    for limits in [of(node.server()), of(agent.child.as_ref().unwrap()), driver] {
+        let said = std::fs::read_to_string::<std::path::PathBuf>(limits).unwrap();
+        let core = said.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        assert_eq!(core.split_whitespace().skip(4).collect::<Vec<_>>(), ["1", "1", "bytes"], "{core}");
     }
 }
 

@@ -93,6 +93,31 @@ fn a_driver_that_does_not_end_is_given_up() {
     }
 }
 
+/// It would go on with the volume, whose lock is free.
+#[test]
+fn what_has_left_the_driver_s_group_is_ended_too() {
+    let leaves = r#"mount) [ -e "$here/once" ] || {
+        touch "$here/once"
+        setsid sh -c 'echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 983' sh "$here/left" </dev/null >/dev/null 2>&1 &
+        while [ ! -e "$here/left" ]; do sleep 0.02; done
+        exec sleep 983
+    }; is"#;
+    let body = STRICT.replace("mount) is", leaves);
+    let Some(node) = Node::serving("has_left_the_group", "example.com/strict", &Driver::Script(&body)) else {
+        return;
+    };
+    let start = Instant::now();
+    let status = node.block_on(publish(&node, "1", deadline(2))).unwrap_err();
+    assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}");
+    gives_up(&node, start);
+    let pid = std::fs::read_to_string(node.driver().with_file_name("left")).unwrap();
+    let runs = || std::fs::read_to_string(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+    eventually("it has ended", || !runs().contains("983"));
+    node.publish("1", |_| ()).unwrap();
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
 /// More than have a turn at once.
 #[test]
 fn drivers_that_hang_hold_up_no_other_volume() {

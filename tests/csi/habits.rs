@@ -111,6 +111,73 @@ fn without_unmount_kubelet_s_way_is_gone() {
     node.is_clean();
 }
 
+/// A careful driver mounts and unmounts only where FlexVolume has its volumes.
+#[test]
+fn a_driver_that_goes_by_its_path_gets_one() {
+    const GUARD: &str = r#"case $1:$2 in
+mount:*/pods/*/volumes/example.com~guard/*|unmount:*/pods/*/volumes/example.com~guard/*) ;;
+mount:*|unmount:*) fail "$2 is no path of mine";;
+esac
+"#;
+    let (test, name, driver) = ("goes_by_its_path", "example.com/guard", [GUARD, STRICT].concat());
+    let Some(node) = Node::serving(test, name, &Driver::Script(&driver)) else { return };
+    let status = node.publish("1", |_| ()).unwrap_err();
+    assert!(status.message().contains("is no path of mine"), "{status}");
+    drop(node);
+    let Some(mut node) = with_habits(test, name, &driver, r#"{"example.com/guard":{"ownTree":true}}"#) else {
+        return;
+    };
+    node.publish("1", |_| ()).unwrap();
+    node.publish("2", |it| it.readonly = true).unwrap();
+    std::fs::write(node.target("1").join("file"), "text").unwrap();
+    assert!(std::fs::write(node.target("2").join("file"), "text").is_err() && node.stats("2").is_ok());
+    node.restart();
+    for pod in ["1", "2"] {
+        node.unpublish(pod).unwrap();
+        node.unpublish(pod).unwrap();
+    }
+    node.is_clean();
+    let id = format!("csi-{}", "0".repeat(64));
+    node.publish("1", |it| {
+        it.volume_id.clone_from(&id);
+        let pod = [("ephemeral", "true"), ("pod.uid", "1")];
+        it.volume_context =
+            pod.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.into())).into();
+    })
+    .unwrap();
+    assert!(node.is_mounted("1") && node.log().contains("/volumes/example.com~guard/data"), "{}", node.log());
+    let target_path = node.target("1").display().to_string();
+    let request = csi::NodeUnpublishVolumeRequest { volume_id: id, target_path };
+    node.node(async move |mut it| it.node_unpublish_volume(request).await).unwrap();
+    node.is_clean();
+    let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    assert!(!table.contains(node.home.path().to_str().unwrap()), "{table}");
+}
+
+/// What `flexvol install --binary` puts beside it says what was installed, and no driver of ours.
+#[test]
+fn what_was_installed_by_binary_is_served() {
+    let (test, name) = ("installed_by_binary", "example.com/strict");
+    let Some(mut node) = Node::new(test, name, &Driver::Script(STRICT)) else { return };
+    let (Some(program), file) = (super::node::flexvol(), node.home.path().join("strict")) else {
+        return super::skip(test, "flexvol is not built");
+    };
+    std::fs::rename(node.driver().parent().unwrap(), node.home.path().join("before")).unwrap();
+    std::fs::rename(node.home.path().join("before/strict"), &file).unwrap();
+    let mut install = std::process::Command::new(program);
+    install
+        .args(["install", name, "--binary"])
+        .arg(&file)
+        .arg("--plugin-dir")
+        .arg(node.home.path().join("plugins"));
+    let installed = install.arg("--state-dir").arg(node.home.path().join("installed")).output().unwrap();
+    assert!(installed.status.success(), "{installed:?}");
+    node.start(&[]);
+    node.publish("1", |_| ()).unwrap();
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
 /// The device is formatted because it is blank, mounted for the node, bound for each pod.
 #[test]
 fn a_driver_that_only_attaches_is_served_as_kubelet_would() {
@@ -160,6 +227,36 @@ fn a_driver_that_only_attaches_is_served_as_kubelet_would() {
     node.controller(async move |mut it| it.controller_unpublish_volume(detach).await).unwrap();
     assert!(node.log().contains("detach pv-1 node-1"), "{}", node.log());
     node.is_clean();
+}
+
+/// Mounted read-only, too, the kernel would replay the journal of whatever device is named.
+#[test]
+fn a_device_that_names_another_one_is_not_mounted() {
+    let test = "names_another_one";
+    let Some(node) = Node::serving(test, "example.com/lazy", &Driver::Script(LAZY)) else { return };
+    let Some(device) = Loop::of(&node, 32 << 20) else { return super::skip(test, "no loop device") };
+    std::fs::write(node.driver().with_file_name("device"), &device.0).unwrap();
+    let make = "mkfs.ext4 -q -F -O ^has_journal \"$1\" && debugfs -w -R 'ssv journal_dev 0x702' \"$1\" \\
+        && debugfs -w -R 'feature has_journal' \"$1\" && sync";
+    assert!(
+        std::process::Command::new("sh").args(["-ec", make, "sh", &device.0]).status().unwrap().success()
+    );
+    let context = attached(&node, &device);
+    let staging = node.kubelet().join("plugins/kubernetes.io/csi/x/0/globalmount");
+    std::fs::create_dir_all(&staging).unwrap();
+    for mode in [Mode::MultiNodeReaderOnly, Mode::MultiNodeMultiWriter] {
+        let stage = csi::NodeStageVolumeRequest {
+            volume_id: "fx1#pv-1".into(),
+            staging_target_path: staging.display().to_string(),
+            publish_context: context.clone(),
+            volume_capability: Some(capability(mode, &[])),
+            ..csi::NodeStageVolumeRequest::default()
+        };
+        let status = node.node(async move |mut it| it.node_stage_volume(stage).await).unwrap_err();
+        assert!(status.message().contains("another device"), "{mode:?}: {status}");
+    }
+    let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    assert!(!table.contains(&device.0), "{table}");
 }
 
 /// What `ControllerPublishVolume` answers.

@@ -18,15 +18,18 @@ fn options(pairs: &[(&str, &str)]) -> std::collections::HashMap<String, String> 
 #[test]
 fn a_pod_comes_and_goes() {
     let Some(node) = Node::serving("a_pod_comes_and_goes", "flexvol/tmpfs", &TMPFS) else { return };
+    let of_one_megabyte = |it: &mut csi::NodePublishVolumeRequest| {
+        it.volume_context = options(&[("size", "1Mi"), ("mode", "0750")]);
+    };
     for _ in 0..2 {
-        node.publish("1", |it| it.volume_context = options(&[("size", "1Mi"), ("mode", "0750")])).unwrap();
+        node.publish("1", of_one_megabyte).unwrap();
     }
     let about = node.target("1").metadata().unwrap();
     assert_eq!((about.mode() & 0o7777, node.is_mounted("1")), (0o750, true));
     let usage = node.stats("1").unwrap().usage;
     assert_eq!((usage[0].total, usage.len()), (1 << 20, 2));
     assert_eq!(refused(node.stats("2")), Code::NotFound);
-    node.publish("2", |_| ()).unwrap();
+    node.publish("2", of_one_megabyte).unwrap();
     node.unpublish("1").unwrap();
     node.unpublish("1").unwrap();
     assert!(node.is_mounted("2"));
@@ -116,7 +119,7 @@ fn an_inline_volume_of_a_driver_that_attaches_is_refused() {
         return;
     };
     let id = format!("csi-{}", "7".repeat(64));
-    let context = options(&[("csi.storage.k8s.io/ephemeral", "true")]);
+    let context = options(&[("csi.storage.k8s.io/ephemeral", "true"), ("csi.storage.k8s.io/pod.uid", "1")]);
     let status = node.publish("1", |it| (it.volume_id, it.volume_context) = (id, context)).unwrap_err();
     assert!(
         status.code() == Code::InvalidArgument && status.message().contains("PersistentVolume"),
@@ -273,10 +276,16 @@ fn an_admin_s_attributes_are_laid_under() {
     let file = node.home.path().join("attributes.json");
     write_file(&file, r#"{"size":"3Mi"}"#, 0o600);
     node.start(&["--attributes-from", file.to_str().unwrap()]);
-    node.publish("1", |_| ()).unwrap();
+    let total = |node: &Node, pod| node.stats(pod).unwrap().usage[0].total;
     node.publish("2", |it| it.volume_context = options(&[("size", "1Mi")])).unwrap();
-    let total = |pod| node.stats(pod).unwrap().usage[0].total;
-    assert_eq!((total("1"), total("2")), (3 << 20, 1 << 20));
+    assert_eq!(total(&node, "2"), 1 << 20);
+    node.unpublish("2").unwrap();
+    node.publish("1", |_| ()).unwrap();
+    // It is the same volume, whatever the default is.
+    write_file(&file, r#"{"size":"2Mi"}"#, 0o600);
+    node.restart();
+    node.publish("2", |_| ()).unwrap();
+    assert_eq!((total(&node, "1"), total(&node, "2")), (3 << 20, 2 << 20));
     for pod in ["1", "2"] {
         node.unpublish(pod).unwrap();
     }

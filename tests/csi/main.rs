@@ -15,6 +15,7 @@ mod fencing;
 mod figures;
 mod forced;
 mod habits;
+mod hanging;
 mod hostile;
 #[path = "../support/inputs.rs"]
 mod inputs;
@@ -36,6 +37,7 @@ mod printed;
 mod readers;
 mod registration;
 mod sanity;
+mod shared;
 #[path = "../support/wording.rs"]
 mod wording;
 

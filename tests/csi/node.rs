@@ -186,6 +186,11 @@ impl Node {
     /// Kills it and starts it again.
     pub(crate) fn restart(&mut self) {
         self.kill();
+        self.restart_killed();
+    }
+
+    /// Starts it again as it was started.
+    pub(crate) fn restart_killed(&mut self) {
         let extra = self.extra.clone();
         self.start(&extra.iter().map(String::as_str).collect::<Vec<_>>());
     }

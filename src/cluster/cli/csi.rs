@@ -29,8 +29,8 @@ const NODE: &str = "NODE_NAME";
 /// What a probe may take.
 const PROBE: Duration = Duration::from_secs(10);
 
-/// Threads that wait for drivers.
-const THREADS: usize = 512;
+/// Limit for threads that wait for drivers, above the number of [`Places`](crate::csi::places).
+const THREADS: usize = 8192;
 
 /// How long a thread that has nothing to do stays.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);

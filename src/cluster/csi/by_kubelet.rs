@@ -1,8 +1,8 @@
 //! What kubelet does itself for a driver that lacks the verb, as a FlexVolume driver of its own.
 //!
 //! `flexvold` executes itself under the name [`NAME`] for it: mounting, formatting and their helper
-//! programs have no place in a process with threads. It is called, watched and stopped like any
-//! other driver.
+//! programs have no place in a process with threads, and what asks a server may wait for it for
+//! ever. It is called, watched and stopped like any other driver.
 //!
 //! | verb | what is done |
 //! |---|---|
@@ -10,16 +10,55 @@
 //! | `mount DIR STAGED JSON` | binds the staged directory, read-only if the JSON says so |
 //! | `unmount DIR`, `unmountdevice DIR` | unmounts |
 //! | `expandfs JSON DEVICE DIR NEW OLD` | grows the file system to its device |
+//! | `usage DIR` | says how full the file system is: [`Usage`] as JSON, in `device` |
+//! | `pulse DIR` | fails if the mount is dead: nobody serves it |
+//! | `end CALL` | ends what a call of the driver has left running; says in `device` which could not be ended |
 
+use super::{running, target};
 use crate::executed;
+use anyhow::{Context as _, bail};
 use flexvol_kubelet::by_kubelet;
+use flexvol_linux::mount::place::{Answer, Place};
+use flexvol_linux::proc::orphans;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Access, Call, Reply, TargetPath, Verb};
-use std::ffi::OsString;
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What `flexvold` is called as to be it.
 pub const NAME: &str = "flexvold-by-kubelet";
+
+/// Verbs that are none of FlexVolume's.
+pub const USAGE: &str = "usage";
+/// See [`USAGE`].
+pub const PULSE: &str = "pulse";
+/// See [`USAGE`].
+pub const END: &str = "end";
+
+/// A mount that is silent for longer is not dead.
+const PULSE_WAIT: Duration = Duration::from_secs(3);
+
+/// How full a file system is, as statvfs(3) has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    /// Bytes of a block.
+    pub block: u64,
+    /// Of the file system.
+    pub blocks: u64,
+    /// Free for root.
+    pub free_blocks: u64,
+    /// Free for all.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub files: u64,
+    /// Free for root.
+    pub free_files: u64,
+    /// Free for all.
+    pub available_files: u64,
+}
 
 /// What `main` does: one verb, one reply.
 pub fn main(arguments: &[OsString]) -> ExitCode {
@@ -30,12 +69,54 @@ fn answer(arguments: &[OsString]) -> Reply {
     let Some((verb, rest)) = arguments.split_first() else {
         return Reply::Failure("no verb: only flexvold calls this".to_owned());
     };
+    if let Some(answer) = asked(verb, rest) {
+        return answer.unwrap_or_else(|error| Reply::Failure(format!("{error:#}")));
+    }
     let Some(verb) = Verb::parse(verb) else { return Reply::NotSupported };
     match Call::parse(verb, rest).map_err(anyhow::Error::from).and_then(|call| perform(&call)) {
         Ok(Some(())) => Reply::success(),
         Ok(None) => Reply::NotSupported,
         Err(error) => Reply::Failure(format!("{error:#}")),
     }
+}
+
+/// The verbs that are none of FlexVolume's; `None` for others.
+fn asked(verb: &OsStr, rest: &[OsString]) -> Option<anyhow::Result<Reply>> {
+    let word = || rest.first().context("a word is missing");
+    let target = || Ok(TargetPath::parse(word()?)?);
+    Some(match verb.to_str()? {
+        USAGE => target().and_then(|target| usage(&target)),
+        PULSE => target().and_then(|target| pulse(&target)),
+        END => word().and_then(|call| end(&call.to_string_lossy())),
+        _ => return None,
+    })
+}
+
+fn end(call: &str) -> anyhow::Result<Reply> {
+    let left = orphans::end_all_with(running::CALL, call)?;
+    Ok(Reply::device(left.iter().map(i32::to_string).collect::<Vec<_>>().join(" ")))
+}
+
+fn usage(target: &TargetPath) -> anyhow::Result<Reply> {
+    let found = target::usage(target)?;
+    let usage = Usage {
+        block: found.f_frsize,
+        blocks: found.f_blocks,
+        free_blocks: found.f_bfree,
+        available_blocks: found.f_bavail,
+        files: found.f_files,
+        free_files: found.f_ffree,
+        available_files: found.f_favail,
+    };
+    Ok(Reply::device(serde_json::to_string(&usage)?))
+}
+
+fn pulse(target: &TargetPath) -> anyhow::Result<Reply> {
+    let Some(place) = Place::open(target)? else { return Ok(Reply::success()) };
+    if place.ask(PULSE_WAIT) == Answer::Gone {
+        bail!("{target} is dead: the program that served it has ended");
+    }
+    Ok(Reply::success())
 }
 
 /// `None` for what kubelet does not do either.

@@ -1,7 +1,8 @@
 //! `NodeGetVolumeStats` and `NodeExpandVolume`: of volumes that are here.
 
+use super::by_kubelet;
+use super::by_kubelet::Usage;
 use super::capability::{invalid, missing};
-use super::codes::of_error;
 use super::program::{Answer, Budget};
 use super::request::At;
 use super::served::Served;
@@ -10,20 +11,25 @@ use crate::wire::csi::volume_usage::Unit;
 use crate::wire::csi::{CapacityRange, NodeGetVolumeStatsResponse, VolumeUsage};
 use flexvol_model::csi_journal::Entry;
 use flexvol_protocol::{Call, Options};
-use rustix::fs::StatVfs;
+use std::time::Duration;
 use tonic::Status;
+
+/// How long a file system may take to say how full it is.
+const STATS_WAIT: Duration = Duration::from_secs(20);
 
 impl Served {
     /// How full the volume is.
-    pub(super) fn stats(&self, request: &At) -> Result<NodeGetVolumeStatsResponse, Status> {
+    pub(super) fn stats(&self, request: &At, budget: Budget) -> Result<NodeGetVolumeStatsResponse, Status> {
         self.find(request)?;
-        // One at a time: a file system that hangs holds a thread of ours.
-        let _guard = self.locks.take(&[&format!("stats {}", request.id)])?;
+        // One at a time: of a file system that hangs, one process waits for it.
+        let guard = self.locks.take(&[&format!("stats {}", request.id)])?;
         let found = target::look(&request.path)?;
         if found != Standing::Mounted && !(self.ground.habits.mountless && found == Standing::Directory) {
             return Err(not_found(request));
         }
-        let usage = target::usage(&request.path).map_err(|error| of_error(&error))?;
+        let said =
+            self.by_kubelet.ask(by_kubelet::USAGE, &request.path, &guard, budget.at_most(STATS_WAIT))?;
+        let usage = serde_json::from_str(&said).map_err(|error| Status::internal(error.to_string()))?;
         Ok(NodeGetVolumeStatsResponse { usage: vec![bytes(&usage), inodes(&usage)] })
     }
 
@@ -77,21 +83,21 @@ pub fn size(range: Option<CapacityRange>) -> Result<i64, Status> {
     }
 }
 
-fn bytes(usage: &StatVfs) -> VolumeUsage {
-    let of = |blocks: u64| number(blocks.saturating_mul(usage.f_frsize));
+fn bytes(usage: &Usage) -> VolumeUsage {
+    let of = |blocks: u64| number(blocks.saturating_mul(usage.block));
     VolumeUsage {
-        total: of(usage.f_blocks),
-        available: of(usage.f_bavail),
-        used: of(usage.f_blocks.saturating_sub(usage.f_bfree)),
+        total: of(usage.blocks),
+        available: of(usage.available_blocks),
+        used: of(usage.blocks.saturating_sub(usage.free_blocks)),
         unit: Unit::Bytes.into(),
     }
 }
 
-fn inodes(usage: &StatVfs) -> VolumeUsage {
+fn inodes(usage: &Usage) -> VolumeUsage {
     VolumeUsage {
-        total: number(usage.f_files),
-        available: number(usage.f_favail),
-        used: number(usage.f_files.saturating_sub(usage.f_ffree)),
+        total: number(usage.files),
+        available: number(usage.available_files),
+        used: number(usage.files.saturating_sub(usage.free_files)),
         unit: Unit::Inodes.into(),
     }
 }
@@ -115,9 +121,15 @@ mod tests {
     /// As df shows it: ext4 keeps a twentieth for root, which pods cannot have.
     #[test]
     fn what_is_kept_for_root_is_neither_used_nor_available() {
-        let mut usage = rustix::fs::statvfs("/").unwrap();
-        (usage.f_frsize, usage.f_blocks, usage.f_bfree, usage.f_bavail) = (1024, 100, 60, 55);
-        (usage.f_files, usage.f_ffree, usage.f_favail) = (10, 7, 6);
+        let usage = Usage {
+            block: 1024,
+            blocks: 100,
+            free_blocks: 60,
+            available_blocks: 55,
+            files: 10,
+            free_files: 7,
+            available_files: 6,
+        };
         let of = |usage: VolumeUsage| (usage.total, usage.used, usage.available);
         assert_eq!(of(bytes(&usage)), (100 << 10, 40 << 10, 55 << 10));
         assert_eq!(of(inodes(&usage)), (10, 3, 6));

@@ -38,6 +38,9 @@ pub struct Habits {
     /// It answers `expandfs` with no more than its usage: its volumes are as large as their server
     /// has them, and growing them is not offered.
     pub fixed_size: bool,
+    /// It works only in directories of FlexVolume's shape, `pods/*/volumes/VENDOR~DRIVER/NAME`:
+    /// it gets them in our own tree, also if it does not attach.
+    pub own_tree: bool,
     /// Which of its options has mount options.
     pub mount_options: Option<MountOptions>,
     /// What its messages mean, the first that fits.
@@ -122,10 +125,14 @@ fn mount_options(name: &str, installed: Option<&Installed>) -> Option<MountOptio
     option.map(|option| MountOptions { option: option.to_owned(), separator: comma() })
 }
 
-/// Which of our drivers an executable is: its side file says so.
+/// Which of our drivers an executable is: its side file says so. Beside another's, which
+/// `flexvol install --binary` has put there, the side file is of none.
 pub fn installed(name: &DriverName, side_file: Option<&str>) -> Result<Option<Installed>> {
     let Some(text) = side_file else { return Ok(None) };
     let settings = flexvol_model::side_file::parse(text)?;
+    if settings.is_beside_another_s() {
+        return Ok(None);
+    }
     Installed::identify(Some(name.directory()), name.executable(), settings).map(Some)
 }
 
@@ -182,6 +189,17 @@ mod tests {
         let habits = Habits::of(&name, None, installed.as_ref()).unwrap();
         assert_eq!(habits.mount_options.unwrap().option, "mountOptions");
         assert!(super::installed(&name, None).unwrap().is_none());
+    }
+
+    /// It may even be called like one of ours.
+    #[test]
+    fn a_driver_of_another_s_that_was_installed_is_none_of_ours() {
+        for name in ["example.com/pydrv", "example.com/tmpfs"] {
+            let name = DriverName::parse(name).unwrap();
+            assert_eq!(installed(&name, Some(r#"{"hash":"00"}"#)).unwrap().map(|found| found.settings), None);
+        }
+        let name = DriverName::parse("example.com/tmpfs").unwrap();
+        assert!(installed(&name, Some(r#"{"hash":"00","version":"1"}"#)).unwrap().is_some());
     }
 
     #[test]

@@ -13,7 +13,7 @@
 use super::name::hash;
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::files;
-use flexvol_model::csi_journal::{EXTENSION, Entry, LIMIT, key};
+use flexvol_model::csi_journal::{EXTENSION, Entry, LIMIT, Phase, key};
 use flexvol_protocol::{DriverName, TargetPath};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,6 +83,17 @@ impl Journal {
     /// Whose directory this is.
     pub fn owner_of(&self, path: &TargetPath) -> Option<String> {
         self.known().owners.get(&key(path)).cloned()
+    }
+
+    /// The publishes that were begun and have not ended: the volume's id, and where.
+    pub fn begun(&self) -> Vec<(String, TargetPath)> {
+        let known = self.known();
+        let all =
+            known.entries.values().flat_map(|entry| entry.targets.iter().map(move |target| (entry, target)));
+        let begun = all.filter(|(_, (_, target))| target.phase == Phase::Begun);
+        begun
+            .filter_map(|(entry, (path, _))| Some((entry.id.clone(), TargetPath::parse(path.as_ref()).ok()?)))
+            .collect()
     }
 
     /// How many volumes are known.

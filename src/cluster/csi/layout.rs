@@ -1,4 +1,5 @@
-//! FlexVolume's own directories: for drivers that attach, and for targets of another driver's.
+//! FlexVolume's own directories: for drivers that attach, for drivers that refuse other paths, and
+//! for targets of another driver's.
 //!
 //! A driver that attaches finds the device that `mountdevice` has mounted by the path that `mount`
 //! is called with, because with kubelet one follows from the other. CSI's paths say neither whose
@@ -17,6 +18,7 @@
 use super::codes::of_error;
 use super::handle::Handle;
 use super::name::hash;
+use super::request::inline_name;
 use super::served::Served;
 use super::target::{self, Standing};
 use anyhow::Context as _;
@@ -39,15 +41,20 @@ pub struct Inner {
 impl Served {
     /// What `mountdevice` and `unmountdevice` are called with.
     pub(super) fn global(&self, id: &str) -> Result<TargetPath, Status> {
-        let none = || Status::not_found("no such volume");
-        let volume = self.as_kubelet_has_it(id, "").ok_or_else(none)?;
-        volume.global().map_err(|failure| Status::internal(failure.message()))
+        let Some(Handle::Persistent(name)) = Handle::parse(id) else {
+            return Err(Status::not_found("no such volume"));
+        };
+        self.as_kubelet_has_it(name, "").global().map_err(|failure| Status::internal(failure.message()))
     }
 
     /// Where the driver mounts for a pod, if that is not the target itself; `None` for a volume
     /// that has no such place.
     pub(super) fn inner(&self, id: &str, target: &TargetPath) -> Option<Inner> {
-        let volume = self.as_kubelet_has_it(id, &hash(key(target).as_bytes())[..32])?;
+        let name = match Handle::parse(id)? {
+            Handle::Persistent(name) => name,
+            Handle::Inline => inline_name(target)?.to_owned(),
+        };
+        let volume = self.as_kubelet_has_it(name, &hash(key(target).as_bytes())[..32]);
         let target = volume.target().ok()?;
         Some(Inner { volume, target })
     }
@@ -58,16 +65,15 @@ impl Served {
         Ok((target::look(&inner.target)? != Standing::Missing).then_some(inner))
     }
 
-    fn as_kubelet_has_it(&self, id: &str, pod: &str) -> Option<PodVolume> {
-        let Handle::Persistent(name) = Handle::parse(id)? else { return None };
-        Some(PodVolume {
+    fn as_kubelet_has_it(&self, name: String, pod: &str) -> PodVolume {
+        PodVolume {
             kubelet_root: self.tree.clone(),
             pod_uid: pod.to_owned(),
             driver: self.driver.clone(),
             name,
             options: Options::default(),
             capacity: None,
-        })
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A call that finds its volume busy fails at once (ABORTED): Kubernetes asks again. A lock is
 //! held until the driver's process is gone, however the call has ended for its caller.
 
-use super::running::{Call, Files, Note, Process, left_behind};
+use super::running::{Call, Files, Id, Note, Process, left_behind};
 use anyhow::Result;
 use flexvol_linux::proc::orphans;
 use std::collections::BTreeSet;
@@ -63,7 +63,7 @@ impl Locks {
         let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
         state.held.extend(keys.iter().cloned());
         drop(state);
-        Ok(Guard { locks: Arc::clone(self), keys, note: Mutex::new(None) })
+        Ok(Guard { locks: Arc::clone(self), keys, note: Mutex::new(None), left: Mutex::default() })
     }
 
     /// How many processes of drivers run although their call is over.
@@ -81,17 +81,24 @@ impl Locks {
 impl State {
     fn reap(&mut self) {
         let now = Instant::now();
-        self.stuck.retain(|each| {
+        let (gone, stuck) = std::mem::take(&mut self.stuck).into_iter().partition::<Vec<_>, _>(|each| {
             if each.until.is_some_and(|until| now > until) {
                 each.process.kill();
             }
-            let gone = each.process.is_gone();
-            if gone {
-                self.held.retain(|key| !each.process.keys.contains(key));
-                let _ = each.note.as_ref().map(std::fs::remove_file);
-            }
-            !gone
+            each.process.is_gone()
         });
+        self.stuck = stuck;
+        for each in gone {
+            let _ = each.note.as_ref().map(std::fs::remove_file);
+            each.process.keys.iter().for_each(|key| self.release(key));
+        }
+    }
+
+    /// Unless a process holds it.
+    fn release(&mut self, key: &str) {
+        if !self.stuck.iter().any(|each| each.process.keys.iter().any(|held| held == key)) {
+            self.held.remove(key);
+        }
     }
 
     fn why(&self, key: &str) -> String {
@@ -106,12 +113,14 @@ impl State {
     }
 }
 
-/// Held until dropped, and until the process that was started meanwhile is gone.
+/// Held until dropped, and until the processes that were started meanwhile are gone.
 #[derive(Debug)]
 pub struct Guard {
     locks: Arc<Locks>,
     keys: Vec<String>,
     note: Mutex<Option<Arc<Note>>>,
+    /// What drivers have left that cannot be ended.
+    left: Mutex<Vec<Id>>,
 }
 
 impl Guard {
@@ -124,9 +133,23 @@ impl Guard {
         note
     }
 
-    /// Whether the driver's process could not be ended.
+    /// What the last execution is called.
+    pub fn last_call(&self) -> Option<String> {
+        self.last().as_ref().map(|note| note.name().to_owned())
+    }
+
+    /// These could not be ended, and are none of the driver's group.
+    pub fn keep_for(&self, left: impl IntoIterator<Item = Id>) {
+        self.left().extend(left);
+    }
+
+    /// Whether the driver's process, or one that it has started, could not be ended.
     pub fn is_stuck(&self) -> bool {
-        self.last().as_ref().is_some_and(|note| note.left().is_some())
+        !self.left().is_empty() || self.last().as_ref().is_some_and(|note| note.left().is_some())
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<Id>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Arc<Note>>> {
@@ -136,12 +159,14 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let left = self.last().take().and_then(|note| Some((note.path(), note.left()?)));
+        let driver = self.last().take().and_then(|note| Some((note.path(), note.left()?)));
+        let left = std::mem::take(&mut *self.left());
         let mut state = self.locks.state();
-        match left {
-            Some((note, process)) => state.stuck.push(Stuck { note, process, until: None }),
-            None => state.held.retain(|key| !self.keys.contains(key)),
-        }
+        let driver = driver.map(|(note, process)| Stuck { note, process, until: None });
+        let others = left.into_iter().map(|id| Process { id, keys: self.keys.clone() });
+        let others = others.map(|process| Stuck { note: None, process, until: None });
+        state.stuck.extend(driver.into_iter().chain(others));
+        self.keys.iter().for_each(|key| state.release(key));
     }
 }
 
@@ -232,7 +257,7 @@ mod tests {
     }
 
     /// What the notes say.
-    fn said(directory: &std::path::Path) -> Vec<(Call, Option<super::super::running::Id>)> {
+    fn said(directory: &std::path::Path) -> Vec<(Call, Option<Id>)> {
         let files = directory.read_dir().unwrap().map(|file| file.unwrap().path());
         files
             .filter_map(|file| super::super::running::read(&std::fs::read_to_string(file).unwrap()))

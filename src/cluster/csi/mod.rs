@@ -18,6 +18,7 @@
 //! [`options`], [`habits`], [`codes`].
 
 pub mod attach;
+mod begun;
 pub mod by_kubelet;
 pub mod capability;
 pub mod codes;
@@ -32,6 +33,7 @@ pub mod locks;
 pub mod metrics;
 pub mod node;
 pub mod options;
+pub mod places;
 pub mod program;
 pub mod publish;
 pub mod registration;

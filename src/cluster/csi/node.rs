@@ -84,6 +84,7 @@ impl Node for NodeService {
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
         let asked = Asked::about("NodePublishVolume", &request.get_ref().volume_id);
+        let asked = asked.at(&request.get_ref().target_path);
         answer_in_turn(&self.0, asked, request, |served, request, budget| {
             served.publish(&Publish::parse(request)?, budget)?;
             Ok(csi::NodePublishVolumeResponse {})
@@ -96,6 +97,7 @@ impl Node for NodeService {
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
         let asked = Asked::about("NodeUnpublishVolume", &request.get_ref().volume_id);
+        let asked = asked.at(&request.get_ref().target_path);
         answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let at = At::parse(request.volume_id, "target_path", &request.target_path)?;
             served.unpublish(&at, budget)?;
@@ -109,8 +111,8 @@ impl Node for NodeService {
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
         let asked = Asked::about("NodeGetVolumeStats", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, _| {
-            served.stats(&At::find(request.volume_id, &request.volume_path)?)
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
+            served.stats(&At::find(request.volume_id, &request.volume_path)?, budget)
         })
         .await
     }

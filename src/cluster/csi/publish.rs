@@ -1,12 +1,13 @@
 //! `NodePublishVolume` and `NodeUnpublishVolume`: validate, lock, look, journal, call, verify,
 //! commit.
 
+use super::by_kubelet;
 use super::capability::invalid;
 use super::codes::of_error;
 use super::layout;
 use super::locks::Guard;
 use super::program::{Answer, Budget};
-use super::request::{At, Publish};
+use super::request::{At, Publish, Volume};
 use super::served::Served;
 use super::target::{self, Standing};
 use flexvol_model::csi_journal::{Entry, Phase, Target, key};
@@ -38,7 +39,7 @@ impl Served {
         }
         let (id, target) = (&request.volume.id, &request.target);
         let guard = self.lock(id, target)?;
-        match self.todo(request)? {
+        match self.todo(request, &guard, budget)? {
             Todo::Nothing => return Ok(()),
             Todo::Adopt => {
                 tracing::warn!(volume = id, %target, "adopted a mount that the journal lacks");
@@ -51,7 +52,8 @@ impl Served {
             self.check_staged(request)?;
         }
         self.write(request, Phase::Begun)?;
-        let mounted = if attaches || layout::is_flex_volume(target) {
+        let is_inside = attaches || self.ground.habits.own_tree || layout::is_flex_volume(target);
+        let mounted = if is_inside {
             self.mount_inside(request, options, attaches, &guard, budget)
         } else {
             self.mount(target, options, &guard, budget)
@@ -71,14 +73,12 @@ impl Served {
         Err(missing("call NodeStageVolume first"))
     }
 
-    fn todo(&self, request: &Publish) -> Result<Todo, Status> {
+    fn todo(&self, request: &Publish, guard: &Guard, budget: Budget) -> Result<Todo, Status> {
         let Publish { volume, target, .. } = request;
-        if let Some(owner) = self.journal.owner_of(target).filter(|owner| *owner != volume.id) {
-            let text = format!("{target} belongs to volume {owner}: unpublish that first");
-            return Err(Status::failed_precondition(text));
-        }
+        self.check_owner(&volume.id, target)?;
         let entry = self.journal.get(&volume.id).unwrap_or_default();
-        check_exclusive(request, &entry)?;
+        self.check_same(volume, &entry)?;
+        self.check_exclusive(request, &entry, guard, budget)?;
         let noted = entry.target(target);
         match (target::look(target)?, noted) {
             (Standing::Dead(errno), _) => {
@@ -89,8 +89,12 @@ impl Served {
             (Standing::Mounted, Some(noted)) if noted.read_only != request.read_only => {
                 Err(Status::already_exists(format!("{target} is published with another readonly")))
             }
-            (Standing::Mounted, Some(_)) => Ok(Todo::Nothing),
-            (Standing::Mounted, None) => Ok(Todo::Adopt),
+            (Standing::Mounted, Some(_)) => self.check_alive(target, guard, budget).map(|()| Todo::Nothing),
+            (Standing::Mounted, None) if request.read_only && target::is_writable(target)? => {
+                let text = format!("{target} is mounted, but can be written: delete the pod");
+                Err(Status::already_exists(text))
+            }
+            (Standing::Mounted, None) => self.check_alive(target, guard, budget).map(|()| Todo::Adopt),
             (Standing::Directory, _) if self.ground.habits.empty_directory => {
                 let empty = target::is_empty(target).map_err(|error| of_error(&error))?;
                 let text =
@@ -101,12 +105,95 @@ impl Served {
         }
     }
 
+    /// Fails if a program served the mount and has ended.
+    fn check_alive(&self, target: &TargetPath, guard: &Guard, budget: Budget) -> Result<(), Status> {
+        if target::is_served(target)? {
+            self.by_kubelet.ask(by_kubelet::PULSE, target, guard, budget)?;
+        }
+        Ok(())
+    }
+
+    /// Fails if a directory is another volume's.
+    pub(super) fn check_owner(&self, id: &str, path: &TargetPath) -> Result<(), Status> {
+        match self.journal.owner_of(path).filter(|owner| owner != id) {
+            Some(owner) => {
+                let text = format!("{path} belongs to volume {owner}: unpublish that first");
+                Err(Status::failed_precondition(text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if the volume is here with other options. They identify the data: two
+    /// volumes of Kubernetes may have the same id.
+    pub(super) fn check_same(&self, volume: &Volume, entry: &Entry) -> Result<(), Status> {
+        if entry.identity.is_empty() || entry.identity == volume.identity() || !self.is_here(entry)? {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(
+            "the volume is here with other options: another PersistentVolume has the same volumeHandle: give one of \
+             them another one, and end the pods that use it",
+        ))
+    }
+
+    /// Whether anything of a volume is mounted: a pod that is gone since the last boot was never
+    /// unpublished.
+    fn is_here(&self, entry: &Entry) -> Result<bool, Status> {
+        if entry.staged.is_some() && is_mounted(target::look(&self.global(&entry.id)?)?) {
+            return Ok(true);
+        }
+        for path in entry.targets.keys() {
+            let Ok(path) = TargetPath::parse(path.as_ref()) else { continue };
+            if self.is_in_use(&entry.id, &path)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Fails if another pod has the volume that only one may have. A note is a reason to look: a
+    /// pod that is gone may never have been unpublished, if its publish was cut short or if the
+    /// node has booted since. What was begun for it is undone.
+    fn check_exclusive(
+        &self,
+        request: &Publish,
+        entry: &Entry,
+        guard: &Guard,
+        budget: Budget,
+    ) -> Result<(), Status> {
+        let (id, own) = (&request.volume.id, key(&request.target));
+        let exclusive = request.volume.capability.is_exclusive();
+        for (path, noted) in entry.targets.iter().filter(|(path, _)| **path != own) {
+            let Ok(other) = TargetPath::parse(path.as_ref()) else { continue };
+            if !exclusive && !noted.exclusive {
+                continue;
+            }
+            if noted.phase == Phase::Begun {
+                self.undo(id, &other, guard, budget)?;
+            } else if self.is_in_use(id, &other)? {
+                let text = format!("the volume is published at {path}, and only one pod may have it");
+                return Err(Status::failed_precondition(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a volume that was published is still there. Of a driver that mounts nothing only the
+    /// note is known.
+    fn is_in_use(&self, id: &str, path: &TargetPath) -> Result<bool, Status> {
+        let inner = self.inner_in_use(id, path)?;
+        let inner_is_mounted =
+            || inner.map_or(Ok(false), |inner| target::look(&inner.target).map(is_mounted));
+        Ok(self.ground.habits.mountless || is_mounted(target::look(path)?) || inner_is_mounted()?)
+    }
+
     fn write(&self, request: &Publish, phase: Phase) -> Result<(), Status> {
         let options = self.ground.of_device(&request.volume, request.read_only)?.to_json();
         let exclusive = request.volume.capability.is_exclusive();
         let target = Target { phase, read_only: request.read_only, exclusive };
         self.note(&request.volume.id, |entry| {
             entry.options = options;
+            entry.identity = request.volume.identity();
             entry.publish(&request.target, target);
         })
     }
@@ -177,6 +264,9 @@ impl Served {
                 "mount succeeded, but nothing is mounted at {at}: a driver that only writes files needs the habit mountless"
             )));
         }
+        if done {
+            self.check_alive(at, guard, budget)?;
+        }
         Ok(answer)
     }
 
@@ -192,7 +282,14 @@ impl Served {
         }
     }
 
-    fn undo(&self, id: &str, path: &TargetPath, guard: &Guard, budget: Budget) -> Result<(), Status> {
+    /// Takes away what an earlier call has begun.
+    pub(super) fn undo(
+        &self,
+        id: &str,
+        path: &TargetPath,
+        guard: &Guard,
+        budget: Budget,
+    ) -> Result<(), Status> {
         self.take_down(id, path, guard, Self::moment(budget))
     }
 
@@ -200,6 +297,7 @@ impl Served {
     pub(super) fn unpublish(&self, request: &At, budget: Budget) -> Result<(), Status> {
         let At { id, path } = request;
         let guard = self.lock(id, path)?;
+        self.check_owner(id, path)?;
         self.take_down(id, path, &guard, budget)
     }
 
@@ -275,17 +373,4 @@ fn no_mount() -> Status {
 
 fn is_mounted(standing: Standing) -> bool {
     matches!(standing, Standing::Mounted | Standing::Dead(_))
-}
-
-fn check_exclusive(request: &Publish, entry: &Entry) -> Result<(), Status> {
-    let own = key(&request.target);
-    let mut others = entry.targets.iter().filter(|(path, _)| **path != own);
-    let exclusive = request.volume.capability.is_exclusive();
-    match others.find(|(_, target)| exclusive || target.exclusive) {
-        Some((path, _)) => {
-            let text = format!("the volume is published at {path}, and only one pod may have it");
-            Err(Status::failed_precondition(text))
-        }
-        None => Ok(()),
-    }
 }

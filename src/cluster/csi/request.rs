@@ -5,6 +5,7 @@
 
 use super::capability::{Capability, invalid, missing};
 use super::handle::Handle;
+use super::name::hash;
 use crate::wire::csi;
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{PodRef, TargetPath};
@@ -99,10 +100,17 @@ struct Asked<'a> {
 }
 
 impl Volume {
+    /// Fingerprint of the options that name the data.
+    pub(super) fn identity(&self) -> String {
+        let own = self.own.iter().flat_map(|(key, value)| [key, value]);
+        let parts = own.chain([&self.capability.fs_type]).map(|part| format!("{}:{part}", part.len()));
+        hash(parts.collect::<String>().as_bytes())
+    }
+
     fn parse(asked: Asked<'_>) -> Result<Self, Status> {
         let capability = Capability::parse(asked.capability)?;
         let pod = pod(&asked)?;
-        let (name, inline) = name(&asked)?;
+        let (name, inline) = name(&asked, &pod)?;
         Ok(Self { own: own_options(asked.context)?, id: asked.id, name, inline, pod, capability })
     }
 }
@@ -127,15 +135,24 @@ fn pod(asked: &Asked<'_>) -> Result<PodRef, Status> {
     ))
 }
 
-/// FlexVolume's name for a volume, and whether it is inline.
-fn name(asked: &Asked<'_>) -> Result<(String, bool), Status> {
+/// FlexVolume's name for an inline volume, out of the path `volumes/kubernetes.io~csi/NAME/mount`.
+pub(super) fn inline_name(target: &TargetPath) -> Option<&str> {
+    target.as_path().parent()?.file_name()?.to_str()
+}
+
+/// FlexVolume's name for a volume, and whether it is inline: kubelet says so together with the pod.
+fn name(asked: &Asked<'_>, pod: &PodRef) -> Result<(String, bool), Status> {
     let not_found = || Status::not_found("no such volume: write fx1# and the name of the PersistentVolume");
     let ephemeral = asked.context.get(EPHEMERAL).is_some_and(|value| value == "true");
     match Handle::parse(&asked.id).ok_or_else(not_found)? {
         Handle::Persistent(name) => Ok((name, false)),
+        Handle::Inline if ephemeral && pod.uid.is_none() => Err(invalid(
+            "the attributes say that the volume is a pod's own, and it is not kubelet that says so: set podInfoOnMount \
+             in the CSIDriver object",
+        )),
         Handle::Inline if ephemeral => {
-            let above = asked.target.and_then(|target| target.as_path().parent()?.file_name()?.to_str());
-            let name = above.ok_or_else(|| invalid("target_path has no name of a volume in it"))?;
+            let name = asked.target.and_then(inline_name);
+            let name = name.ok_or_else(|| invalid("target_path has no name of a volume in it"))?;
             Ok((name.to_owned(), true))
         }
         Handle::Inline => Err(not_found()),
@@ -320,8 +337,14 @@ mod tests {
     fn an_inline_volume_has_the_name_in_its_path() {
         let id = format!("csi-{}", "0".repeat(64));
         assert_eq!(refused(|it| it.volume_id.clone_from(&id)), Code::NotFound);
-        let context = map(&[("csi.storage.k8s.io/ephemeral", "true")]);
-        let volume = publish(|it| (it.volume_id, it.volume_context) = (id, context)).unwrap().volume;
+        // A PersistentVolume may say so as well; then no pod comes with it.
+        let mut context = map(&[("csi.storage.k8s.io/ephemeral", "true")]);
+        let says_so = |it: &mut csi::NodePublishVolumeRequest, context: &HashMap<_, _>| {
+            (it.volume_id, it.volume_context) = (id.clone(), context.clone());
+        };
+        assert_eq!(refused(|it| says_so(it, &context)), Code::InvalidArgument);
+        context.extend(map(&[("csi.storage.k8s.io/pod.uid", "1")]));
+        let volume = publish(|it| says_so(it, &context)).unwrap().volume;
         assert_eq!((volume.name.as_str(), volume.inline), ("data", true));
     }
 

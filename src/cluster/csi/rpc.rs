@@ -24,12 +24,25 @@ pub struct Asked {
     pub method: &'static str,
     /// CSI's name for the volume; empty if it is about none.
     pub volume: String,
+    /// Whose places it takes: a pod's, else those of the volume.
+    who: String,
 }
 
 impl Asked {
     /// About one volume.
     pub fn about(method: &'static str, volume: &str) -> Self {
-        Self { method, volume: one_line(volume, ID_LIMIT) }
+        let volume = one_line(volume, ID_LIMIT);
+        Self { method, who: volume.clone(), volume }
+    }
+
+    /// Of the pod whose directory this is in.
+    #[must_use]
+    pub fn at(mut self, path: &str) -> Self {
+        let pod = path.split('/').skip_while(|part| *part != "pods").nth(1);
+        if let Some(pod) = pod {
+            self.who = one_line(pod, ID_LIMIT);
+        }
+        self
     }
 }
 
@@ -61,7 +74,13 @@ where
     Q: Send + 'static,
     A: Send + 'static,
 {
+    let (method, who) = (asked.method, asked.who.clone());
     let job = job(served, asked, request, work);
+    let place = served.places.enter(method, &who).await?;
+    let job = move || {
+        let _place = place;
+        job()
+    };
     finished(served.turns.run(job).await)
 }
 
@@ -125,6 +144,13 @@ fn allowed(metadata: &MetadataMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_is_of_a_pod_or_of_its_volume() {
+        let who = |path: &str| Asked::about("NodePublishVolume", "v").at(path).who;
+        assert_eq!(who("/k/pods/7f/volumes/kubernetes.io~csi/data/mount"), "7f");
+        assert_eq!((who("/k/plugins/x"), who("/k/pods")), ("v".to_owned(), "v".to_owned()));
+    }
 
     #[test]
     fn a_deadline_is_read() {

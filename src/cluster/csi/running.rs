@@ -29,8 +29,8 @@ const LIMIT: usize = 16 << 10;
 /// How many files are kept for calls to come: about as many as have a turn at a time.
 const SPARE: usize = 16;
 
-/// In the driver's environment: which call it was started for.
-const CALL: &str = "FLEXVOL_CSI_CALL";
+/// In the environment of the driver and of all that it starts: which call it was started for.
+pub const CALL: &str = "FLEXVOL_CSI_CALL";
 
 /// One process of a driver's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,8 @@ pub struct Call {
 }
 
 impl Id {
-    fn of(pid: i32) -> Self {
+    /// The process that has this number now.
+    pub fn of(pid: i32) -> Self {
         Self { pid, started: process::started(pid).unwrap_or_default() }
     }
 }
@@ -149,6 +150,11 @@ impl Note {
     /// For the next execution.
     pub fn new(files: Arc<Files>, call: Call) -> Self {
         Self { files, call, state: Mutex::default() }
+    }
+
+    /// What the call is called.
+    pub fn name(&self) -> &str {
+        &self.call.name
     }
 
     /// Where it is, if it could be written.

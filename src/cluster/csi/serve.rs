@@ -1,5 +1,6 @@
 //! Serves drivers until the process is told to end.
 
+use super::begun;
 use super::controller::ControllerService;
 use super::identity::IdentityService;
 use super::node::{NodeService, NodesService};
@@ -63,6 +64,7 @@ pub async fn run(places: Vec<Place>) -> Result<()> {
 pub async fn serve(place: Place, stop: Stop) -> Result<()> {
     let Place { served, socket, register } = place;
     let (reporter, health) = health_reporter();
+    let _undone = begun::undo(&served);
     let watched = tokio::spawn(watch_health(Arc::clone(&served), reporter));
     let router = {
         let served = Arc::clone(&served);

@@ -5,6 +5,7 @@ use super::journal::Journal;
 use super::locks::{Guard, Locks};
 use super::metrics::Metrics;
 use super::options::Ground;
+use super::places::Places;
 use super::program::{Answer, Budget, Program};
 use super::target::{self, Standing};
 use super::turns::Turns;
@@ -70,6 +71,8 @@ pub struct Served {
     pub locks: Arc<Locks>,
     /// Who may begin.
     pub turns: Turns,
+    /// How many may be under way.
+    pub places: Places,
     /// For Prometheus.
     pub metrics: Arc<Metrics>,
     /// What `init` has said last.

@@ -7,6 +7,7 @@ use super::locks::Locks;
 use super::metrics::Metrics;
 use super::name;
 use super::options::Ground;
+use super::places::Places;
 use super::program::Program;
 use super::served::{Known, Role, Served};
 use super::turns::Turns;
@@ -75,6 +76,7 @@ impl Setup {
             program: Program::new(Caller::new(executable), ground.habits.clone(), Arc::clone(&calls)),
             by_kubelet: Program::new(executed::caller(by_kubelet::NAME), Habits::default(), calls),
             turns: Turns::default(),
+            places: Places::default(),
             locks: Locks::open(state.join("running"))?,
             tree: state.join("kubelet"),
             name: csi,

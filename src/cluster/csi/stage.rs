@@ -21,10 +21,10 @@ impl Served {
         let (id, staging) = (&request.volume.id, &request.staging);
         let global = self.global(id)?;
         let guard = self.lock(id, staging)?;
-        if let Some(owner) = self.journal.owner_of(staging).filter(|owner| owner != id) {
-            return Err(Status::failed_precondition(format!("{staging} belongs to volume {owner}")));
-        }
-        let noted = self.journal.get(id).and_then(|entry| entry.staged);
+        self.check_owner(id, staging)?;
+        let entry = self.journal.get(id).unwrap_or_default();
+        self.check_same(&request.volume, &entry)?;
+        let noted = entry.staged;
         if noted.as_ref().is_some_and(|staged| staged.path != key(staging)) {
             return Err(Status::failed_precondition(
                 "the volume is staged at another path: unstage it there first",
@@ -91,6 +91,7 @@ impl Served {
         let options = self.ground.of_device(&request.volume, read_only)?.to_json();
         self.note(&request.volume.id, |entry| {
             entry.options = options;
+            entry.identity = request.volume.identity();
             let path = key(&request.staging);
             entry.staged = Some(Staged { path, device: device.to_owned(), phase });
         })

@@ -6,6 +6,7 @@
 use super::capability::invalid;
 use super::codes::of_error;
 use anyhow::{Context as _, Result};
+use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::TargetPath;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfs, fstatvfs, mkdirat, openat, unlinkat};
@@ -39,6 +40,24 @@ pub fn look(target: &TargetPath) -> Result<Standing, Status> {
         Look::Mount(_) => Ok(Standing::Mounted),
         Look::Dead(errno) => Ok(Standing::Dead(errno)),
     }
+}
+
+/// Whether what is mounted there can be written.
+pub fn is_writable(target: &TargetPath) -> Result<bool, Status> {
+    let entry = entry(target).map_err(|error| of_error(&error))?;
+    Ok(entry.is_some_and(|entry| !entry.read_only && !entry.superblock_read_only))
+}
+
+/// Whether a program serves what is mounted there: then a look alone does not tell that it has
+/// ended, because the kernel knows the root by heart.
+pub fn is_served(target: &TargetPath) -> Result<bool, Status> {
+    let entry = entry(target).map_err(|error| of_error(&error))?;
+    Ok(entry.is_some_and(|entry| entry.file_system.starts_with("fuse")))
+}
+
+fn entry(target: &TargetPath) -> Result<Option<Entry>> {
+    let Some(place) = Place::open(target)? else { return Ok(None) };
+    mount_table::at(&place.resolved()?)
 }
 
 /// Makes the directory, not those above it; whether it was missing.

@@ -230,7 +230,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         [
             "what somebody else has mounted, in a directory that is no volume of the driver, stays mounted",
             "a path from a slip, or from a link that was put there, must not end another driver's volume",
-            "unmount only below pods/*/volumes/VENDOR~DRIVER, follow no link, or look at the source",
+            "follow no link, and look at the source of the mount; a driver that goes by its path, pods/*/volumes/VENDOR~DRIVER, needs the habit ownTree as a CSI driver",
         ],
         foreign::foreign,
     )
