@@ -21,6 +21,7 @@ changed_life "guest: lvm changed" lvm "$linear" active
 says "guest: lvm changed: no tag is left" '' says_of lv_tags web-1
 # From here on it attaches.
 device_life "guest: lvm linear" lvm "$linear" active
+equal_names "guest: lvm" lvm "$linear" "$thin" data/thin-1
 says "guest: lvm linear: no tag is left" '' says_of lv_tags web-1
 says "guest: lvm linear: it has the size" 100.00m says_of lv_size web-1
 LIMIT=120 says "guest: lvm: killed in between" '' killed staged lvm "$(volume NEW),\"size\":\"20Mi\"" active 1 2

@@ -47,6 +47,7 @@ says "guest: rbd: staged: unmount" "$ok" tear_down one rbd
 says "guest: rbd: staged: the device is there" '*claimed*' mapped
 says "guest: rbd: staged: unmountdevice" "$ok" unstage rbd
 says "guest: rbd: staged: nothing is left" '' mapped
+equal_names "guest: rbd" rbd "$by_file" "$plain_by_file" /plain
 says "guest: rbd: a keyring elsewhere" '*"Failure"*policy.keyringRoots*' \
     stage rbd "$(image plain)"',"keyring":"/job/ceph/user.keyring"'
 says "guest: rbd: a keyring without the user" '*"Failure"*client.else*' \

@@ -85,6 +85,33 @@ device_life() {
     says "$name: again nothing is left" '' "$left"
 }
 
+# equal_names NAME DRIVER OPTIONS OTHER CALLED: two volumes of equal names; the driver attaches.
+# The volume of OPTIONS is mounted for the node. It is never shown as the volume of OTHER, which the
+# refusal calls CALLED.
+equal_names() {
+    local name="$1: equal names" driver=$2 options=$3 other=$4 access
+    local refused="*another volume*is on this node*these options name *$5*give one of them another name*"
+    says "$name: mounted for the node" "$ok" stage "$driver" "$options" || return
+    says "$name: a pod" "$ok" set_up one "$driver" "$options"
+    says "$name: write" '' in_volume one "$driver" write data "of $name"
+    says "$name: the other is not mounted over it" "*\"Failure\"*$5*" stage "$driver" "$other"
+    for access in rw ro; do
+        says "$name: no pod is shown it as the other, $access" "$refused" \
+            set_up two "$driver" "$other,\"kubernetes.io/readwrite\":\"$access\""
+        says "$name: nothing is shown, $access" '*nothing is mounted*' in_volume two "$driver" cat data
+    done
+    says "$name: nothing to unmount" "$ok" tear_down two "$driver"
+    says "$name: the first has its own" "of $name" in_volume one "$driver" cat data
+    says "$name: its unmount" "$ok" tear_down one "$driver"
+    says "$name: no pod is shown what the first has left" "$refused" set_up two "$driver" "$other"
+    says "$name: unmounted from the node" "$ok" unstage "$driver"
+    says "$name: then the other is mounted" "$ok" stage "$driver" "$other"
+    says "$name: and shown" "$ok" set_up two "$driver" "$other"
+    says "$name: with nothing of the first" '*No such file*' in_volume two "$driver" cat data
+    says "$name: the other's unmount" "$ok" tear_down two "$driver"
+    says "$name: unmounted from the node, too" "$ok" unstage "$driver"
+}
+
 # pods_life NAME DRIVER OPTIONS LEFT: the same life where nothing is attached: the first pod's mount
 # brings the device, the last one's unmount takes it away.
 pods_life() {
