@@ -2,9 +2,18 @@
 
 use crate::screen::Screen;
 use anyhow::Result;
-use clap::{Args, Command};
-use clap_complete::Shell;
+use clap::{Args, Command, ValueEnum};
+use clap_complete::generate;
+use clap_complete::shells;
 use std::process::ExitCode;
+
+/// Shells of nodes: code for others would be in every node's binary.
+#[derive(Clone, Copy, ValueEnum)]
+enum Shell {
+    Bash,
+    Fish,
+    Zsh,
+}
 
 /// Print the completion script of a shell
 #[derive(Args)]
@@ -22,7 +31,11 @@ impl Completions {
     /// Prints the script for a program of that name with these commands.
     pub fn run(&self, program: &str, mut all: Command, screen: &mut Screen) -> Result<ExitCode> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut all, program, &mut script);
+        match self.shell {
+            Shell::Bash => generate(shells::Bash, &mut all, program, &mut script),
+            Shell::Fish => generate(shells::Fish, &mut all, program, &mut script),
+            Shell::Zsh => generate(shells::Zsh, &mut all, program, &mut script),
+        }
         screen.document("completions", &String::from_utf8(script)?)?;
         Ok(ExitCode::SUCCESS)
     }

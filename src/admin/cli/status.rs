@@ -98,9 +98,10 @@ impl Status {
         let mut volumes = inventory::volumes(&self.kubelet_root, Duration::from_secs(self.patience.into()))?;
         let roots = inventory::roots(&self.kubelet_root)?;
         inventory::note_waiting(&mut volumes, &roots, &kubelet_log::text(self.kubelet_log.as_deref())?);
-        let (mut volumes, others): (Vec<_>, Vec<_>) =
-            volumes.into_iter().partition(|volume| self.wants(volume));
-        volumes.sort_by_key(|volume| volume.failing.is_none());
+        let (volumes, others): (Vec<_>, Vec<_>) = volumes.into_iter().partition(|volume| self.wants(volume));
+        let (mut volumes, well): (Vec<_>, Vec<_>) =
+            volumes.into_iter().partition(|volume| volume.failing.is_some());
+        volumes.extend(well);
         Ok(Seen { volumes, others: others.len() })
     }
 

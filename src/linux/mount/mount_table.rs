@@ -5,6 +5,7 @@
 //! unmounted.
 
 use anyhow::{Context, Result};
+use flexvol_protocol::ordered;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -71,7 +72,7 @@ pub fn by_id(id: u64) -> Result<Option<Entry>> {
 pub fn below(target: &Path) -> Result<Vec<Entry>> {
     let mut entries: Vec<_> = read()?.into_iter().filter(|entry| entry.target.starts_with(target)).collect();
     entries.reverse();
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.target.components().count()));
+    ordered::sort(&mut entries, |entry| std::cmp::Reverse(entry.target.components().count()));
     Ok(entries)
 }
 
