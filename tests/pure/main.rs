@@ -21,6 +21,7 @@ mod plan_cases;
 mod plans;
 mod profiles;
 mod profiles_document;
+mod promises;
 mod protocol;
 #[path = "../../fuzz/src/node.rs"]
 #[allow(dead_code, reason = "some of it is for fuzzers")]

@@ -245,7 +245,7 @@ fn before_unit_tests(text: &str) -> &str {
 }
 
 fn stem(path: &str) -> &str {
-    let name = path.rsplit('/').next().unwrap_or(path);
+    let name = path.trim_end_matches("/mod.rs").rsplit('/').next().unwrap_or(path);
     name.strip_suffix(".rs").unwrap_or(name)
 }
 

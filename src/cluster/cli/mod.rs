@@ -24,6 +24,7 @@ use crate::kubectl::asking::calls;
 use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
 use flexvol_linux::errno::to_failure;
+use flexvol_linux::proc::memory;
 use flexvol_terminal::program::{self, Program};
 use flexvol_terminal::screen::Screen;
 use std::ffi::OsString;
@@ -94,7 +95,18 @@ impl Program for Cli {
 }
 
 impl Command {
+    /// Whether it stays, with Secrets of others in its memory.
+    fn is_daemon(&self) -> bool {
+        matches!(
+            self,
+            Self::Agent(_) | Self::Controller(_) | Self::Csi(_) | Self::CsiController(_) | Self::Mounter(_)
+        )
+    }
+
     fn run(self, by_kubectl: bool, screen: &mut Screen) -> Result<ExitCode> {
+        if self.is_daemon() {
+            memory::refuse_dumps();
+        }
         match self {
             Self::Agent(command) => command.run(screen),
             Self::Controller(command) => command.run(screen),
@@ -116,6 +128,24 @@ impl Command {
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+
+    /// Secrets go through all of them, or through what they start.
+    #[test]
+    fn every_daemon_refuses_dumps() {
+        let is_daemon = |words: &[&str]| {
+            Cli::try_parse_from([&["flexvold"], words].concat()).unwrap().command.is_daemon()
+        };
+        for words in [
+            &["csi", "--driver", "flexvol/tmpfs"][..],
+            &["csi-controller", "--endpoint", "unix:///csi.sock"],
+            &["agent", "--store", "kubernetes"],
+            &["controller"],
+            &["mounter", "init", "--plugin", "flexvol/nfs"],
+        ] {
+            assert!(is_daemon(words), "{words:?}");
+        }
+        assert!(!is_daemon(&["status"]) && !is_daemon(&["try"]));
+    }
 
     #[test]
     fn the_command_line_is_sound() {
