@@ -1,6 +1,6 @@
 //! The one executable: kubelet's drivers and the admin's command line.
 
-/// What a verb has freed holds no secret any more.
+/// Allocator that wipes freed memory: no secret of a call stays in it.
 #[global_allocator]
 static MEMORY: flexvol_linux::proc::memory::Wiping = flexvol_linux::proc::memory::Wiping;
 

@@ -1,6 +1,6 @@
 //! The daemon for clusters: FlexVolume drivers served as CSI drivers.
 
-/// What a request has freed holds no secret any more.
+/// Allocator that wipes freed memory: no secret of a request stays in it.
 #[global_allocator]
 static MEMORY: flexvol_linux::proc::memory::Wiping = flexvol_linux::proc::memory::Wiping;
 

@@ -1,11 +1,11 @@
-//! Links release programs without the tables that only a program that unwinds needs
+//! Links release programs without the unwind tables, which only a program that unwinds needs
 //! (bin/no-unwind.ld): part of the build script of each package that has a program.
 
 use std::env;
 
-/// Says so to cargo for all programs of this package; `root` is the workspace's directory. Returns
-/// whether it applies: where musl is missing the programs are linked by whatever the distribution
-/// has.
+/// Passes the linker's arguments to cargo, for all programs of this package; `root` is the
+/// workspace's directory. Reports whether they apply: without musl, the distribution's own linker
+/// is used, whichever it is.
 pub(crate) fn without_unwinding(root: &str) -> bool {
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
     println!("cargo::rerun-if-changed={root}/bin/no-unwind.ld");

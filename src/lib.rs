@@ -2,8 +2,8 @@
 //!
 //! FlexVolume is Kubernetes' exec-style volume plugin: kubelet runs `<plugin
 //! dir>/<vendor>~<driver>/<driver> <verb> …` and reads one JSON object. The crates of this
-//! workspace are both sides of that wire, a set of drivers, and the machinery that lets each of
-//! them be a pure function.
+//! workspace implement both sides of this protocol, a set of drivers, and the machinery that allows
+//! each driver to be a pure function.
 //!
 //! # The tour
 //!
@@ -13,27 +13,27 @@
 //! stdout  ◀── skeleton, supervising a worker  ◀── Reply ◀───────────┘
 //! ```
 //!
-//! | crate | what is in it | depends on |
+//! | crate | content | depends on |
 //! |---|---|---|
-//! | [`protocol`] | the wire: verbs, calls, options and what their values say, replies, `Failure`, `Secret` | - |
-//! | `model` | a [`driver`] turns options into a [`plan`], which the [`policy`] of its [`settings`] is asked about; [`profiles`] has other drivers' options, [`diagnostics`] what error texts mean | protocol |
-//! | [`linux`](sys) | what is asked of the operating system; knows no verb, no plan, no hint | protocol |
-//! | `node` | the [`skeleton`] owns a driver's process, the [`executor`] makes a plan true, [`hints`] says why it failed | model, linux |
-//! | [`kubelet`] | does to any driver what kubelet does; finds the directory kubelet reads | linux, protocol |
-//! | `terminal` | what the programs for people have in common | kubelet, model, linux |
+//! | [`protocol`] | the wire format: verbs, calls, options and the meaning of their values, replies, `Failure`, `Secret` | - |
+//! | `model` | a [`driver`] turns options into a [`plan`], and the [`policy`] of its [`settings`] allows or denies it; [`profiles`] holds the options of other drivers, [`diagnostics`] the meaning of error texts | protocol |
+//! | [`linux`](sys) | access to the operating system; knows no verbs, plans or hints | protocol |
+//! | `node` | the [`skeleton`] owns a driver's process, the [`executor`] carries out a plan, [`hints`] explains errors | model, linux |
+//! | [`kubelet`] | calls any driver as kubelet does; finds the directory kubelet reads | linux, protocol |
+//! | `terminal` | shared parts of the programs for people | kubelet, model, linux |
 //! | `admin` | `flexvol`'s commands: [`plugin_dir`], [`deploy`], [`doctor`], [`inventory`], [`manifest`] | node, kubelet, terminal |
 //! | `kit` | `flexvol-kit`: [`check`], [`validate`], [`translate`] | kubelet, model, linux, terminal |
 //!
-//! Read [`drivers::tmpfs`] first. This crate is the two programs: [`multicall`] decides from
-//! `argv[0]` whether a process is a driver or the admin's command line; the rest of it are the
-//! names by which tests reach the others.
+//! Read [`drivers::tmpfs`] first. This crate contains the two programs: [`multicall`] decides from
+//! `argv[0]` whether a process is a driver or the admin's command line. Its other names are
+//! re-exports: through them the tests reach the other crates.
 //!
 //! # Invariants
 //!
-//! `protocol` and `model` make no system call: no crate that could is a dependency. Nothing outside
-//! `linux` changes the node but through it. Nothing but the skeleton writes a reply, and nothing
-//! but `terminal` and the two `cli` print for people. Nothing is global but the flag a signal sets.
-//! A [`Secret`](secret::Secret) shows itself to nobody.
+//! `protocol` and `model` make no system calls: none of their dependencies can. Only `linux`
+//! changes the node. Only the skeleton writes a reply, and only `terminal` and the two `cli` print
+//! for people. The flag that a signal sets is the only global state. A [`Secret`](secret::Secret)
+//! never shows its content.
 
 pub mod multicall;
 
@@ -51,12 +51,12 @@ pub use flexvol_protocol::{
     failure, file_system, mkfs_options, mount_options, ownership, quantity, secret, text, volume_dir,
 };
 
-/// The example in the page is tested with those of the modules.
+/// Tests the example of the page together with those of the modules.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/writing-a-driver.md")]
 struct WritingADriver;
 
-/// What `bin/flexvol.rs` calls.
+/// Runs the program: `bin/flexvol.rs` calls it.
 pub fn main() -> std::process::ExitCode {
     multicall::main(std::env::args_os().collect())
 }

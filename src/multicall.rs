@@ -1,19 +1,20 @@
-//! Who am I? One executable, many names.
+//! Choice of the program by `argv[0]`: one executable has many names.
 //!
-//! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`, so the parent directory's name is the
-//! driver's full name, and the only thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`.
-//! The rule:
+//! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`. The parent directory's name is therefore
+//! the driver's full name, and the only difference between `fstab~cifs/cifs` and
+//! `juliohm~cifs/cifs`. These rules apply in order:
 //!
-//! 1. The side file in that directory says which driver this is, and whose options it understands.
-//! 2. Else the directory does, if it bears the name of a driver whose options are known
-//!    ([`flexvol_model::profiles`]).
-//! 3. Else the file's own name does, matched exactly.
-//! 4. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with
-//!    a Failure that says what to do.
-//! 5. Anything else is the admin's command line.
+//! 1. The side file in that directory names the driver, and the profile whose options it
+//!    understands.
+//! 2. Otherwise the directory names the driver, if it has the name of a driver whose options are
+//!    known ([`flexvol_model::profiles`]).
+//! 3. Otherwise the executable's own name, matched exactly, names the driver.
+//! 4. In a directory named `vendor~driver` the program is a driver in any case: an unknown driver
+//!    answers with a Failure that says what to do.
+//! 5. In all other cases it is the admin's command line.
 //!
-//! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot,
-//! and a symlinked executable keeps the directory it was called in.
+//! Only `argv[0]` is used: it is the path that kubelet executed, an empty chroot has no /proc, and
+//! a symlinked executable keeps the directory it was called in.
 
 use flexvol_admin::cli;
 use flexvol_linux::fs::files;
@@ -28,20 +29,20 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What people call the program: `/opt/flexvol/flexvol` is the command line, not a driver without a
+/// Name of the program itself: `/opt/flexvol/flexvol` is the command line, not a driver without a
 /// vendor.
 const OWN_NAME: &str = "flexvol";
 
-/// What `argv[0]` says about this process.
+/// Role of this process, according to `argv[0]`.
 #[derive(Debug, PartialEq, Eq)]
 enum Face {
-    /// A driver, or something that must answer like one.
+    /// A driver, or a process that must answer like one.
     Driver { directory: Option<String>, name: String },
     /// The admin's command line.
     Admin,
 }
 
-/// What `main` does: becomes the driver or the command line that `argv[0]` names.
+/// Runs the driver or the command line that `argv[0]` names.
 pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
     let program = arguments.first().cloned().unwrap_or_default();
     match face(&program) {
@@ -53,7 +54,8 @@ pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// By the path alone: which of the two ways to go must not depend on any file.
+/// Decides by the path alone: the choice between driver and command line must not depend on any
+/// file.
 fn face(program: &OsStr) -> Face {
     let path = Path::new(program);
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -66,8 +68,8 @@ fn face(program: &OsStr) -> Face {
     }
 }
 
-/// The text of the side file, if there is one. A program found through `PATH` has none: the working
-/// directory is anybody's, and what stands there may name commands.
+/// Reads the side file, if there is one. A program found through `PATH` has none: its working
+/// directory may belong to any user, and a side file there may name commands.
 fn side_file(program: &Path) -> Result<Option<String>> {
     match program.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => files::read_small(&parent.join(SIDE_FILE), SIZE_LIMIT).map_err(to_failure),
@@ -75,7 +77,7 @@ fn side_file(program: &Path) -> Result<Option<String>> {
     }
 }
 
-/// The driver, its directory and its settings.
+/// Returns the driver, its directory and its settings.
 fn installed(
     directory: Option<String>,
     executable: &str,

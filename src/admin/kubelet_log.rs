@@ -1,4 +1,4 @@
-//! kubelet's log, wherever this node has it: for `doctor`, and for `status` to say why a pod waits.
+//! kubelet's log, from a file or the journal: for `doctor`, and for the waiting pods of `status`.
 
 use anyhow::Result;
 use flexvol_linux::fs::files;
@@ -7,14 +7,14 @@ use flexvol_linux::proc::helper::{Invocation, Tools};
 use std::path::Path;
 use std::time::Duration;
 
-/// How much is read, in bytes, from the end.
+/// Limit for the part that is read from the end of a log file, in bytes.
 const LENGTH: u64 = 1 << 20;
 
-/// Where kubelet logs that writes files.
+/// Log files of kubelets that log to a file.
 const FILES: &[&str] =
     &["/var/log/kubelet.log", "/var/log/kubelet/kubelet.log", "/var/lib/rancher/rke2/agent/logs/kubelet.log"];
 
-/// The units of systemd that are or have a kubelet.
+/// Systemd units that are a kubelet or contain one.
 const UNITS: &[&str] = &[
     "kubelet",
     "k3s",
@@ -27,10 +27,10 @@ const UNITS: &[&str] = &[
     "microshift",
 ];
 
-/// How long the journal may take.
+/// Deadline for journalctl.
 const JOURNAL_WAIT: Duration = Duration::from_secs(10);
 
-/// Its last part: of a file, else of the journal, where only what is about volumes is looked for.
+/// Returns the end of the log file; without a file, the journal's lines about volumes.
 pub fn text(file: Option<&Path>) -> Result<String> {
     if let Some(path) = file.or(usual()) {
         return files::end(path, LENGTH);
@@ -48,7 +48,7 @@ fn usual() -> Option<&'static Path> {
     FILES.iter().map(Path::new).find(|path| path.is_file())
 }
 
-/// Nothing found is a failure for journalctl, and so is a journal that is not there.
+/// Returns journalctl's output; empty if it fails. It also fails if no line matches.
 fn journal(words: &[&str]) -> String {
     let units = UNITS.iter().flat_map(|unit| ["-u", *unit]);
     let usual = ["--no-pager", "--quiet", "--since", "-1h", "--output", "cat"];
@@ -58,7 +58,7 @@ fn journal(words: &[&str]) -> String {
     outcome.map(|outcome| outcome.answer).unwrap_or_default()
 }
 
-/// An error where no kubelet has written anything: that it says nothing means nothing then.
+/// Fails if no kubelet has written anything here: then a log without errors proves nothing.
 pub fn is_there(file: Option<&Path>) -> Result<()> {
     let is_silent = || file.is_none() && usual().is_none() && journal(&["--lines", "1"]).is_empty();
     anyhow::ensure!(
@@ -68,7 +68,7 @@ pub fn is_there(file: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// The first volume that a line says a pod waits for to be attached.
+/// Returns the first volume that, by this line, a pod waits for until it is attached.
 pub fn unattached(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("unattached volumes=[")?;
     let names = rest.split(']').next()?;

@@ -1,11 +1,11 @@
-//! What looks after the drivers of a node.
+//! Administration of the drivers of a node.
 //!
-//! 1. [`plugin_dir`] changes the directory that kubelet reads, so that it never sees half a driver;
-//!    [`deploy`] keeps drivers there, and [`manifest`] prints what brings that to a cluster.
-//! 2. [`inventory`] finds every flex volume of the node and how it is; [`doctor`] says what is
-//!    wrong with a node, and fixes what it can.
-//!    [`kubelet_log`] is what kubelet has to say of that.
-//! 3. [`cli`] has the commands: thin adapters for people.
+//! 1. [`plugin_dir`] changes the directory that kubelet reads: kubelet never sees half of a driver.
+//!    [`deploy`] keeps drivers there, and [`manifest`] prints the objects that bring it to a
+//!    cluster. 2. [`inventory`] lists every flex volume of the node with its state; [`doctor`]
+//!    finds what is wrong
+//!    with a node, and repairs what it can. [`kubelet_log`] reads kubelet's log for both. 3.
+//!    [`cli`] implements the commands: thin adapters for people.
 
 pub mod cli;
 pub mod deploy;

@@ -1,8 +1,8 @@
-//! Generates the wire types of CSI, of kubelet's plugin registration and of container runtimes
-//! from their .proto files, without protoc. Not checked in: it would be three times as long as the
-//! crate.
+//! Generates the wire types of CSI, of kubelet's plugin registration and of container runtimes from
+//! their .proto files, without protoc. The result is not checked in: it would be three times as
+//! long as the crate.
 //!
-//! And links the release program like the others: without the tables that only a program that
+//! Also links the release program like the others: without the tables that only a program that
 //! unwinds needs.
 
 #[path = "../../bin/link.rs"]
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 const FILES: [&str; 3] = ["proto/csi.proto", "proto/registration.proto", "proto/runtime.proto"];
 
-/// Of the same package as csi.proto.
+/// File with the same package as csi.proto.
 const BEFORE: &str = "proto/condition.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -32,6 +32,6 @@ fn configured() -> tonic_prost_build::Builder {
     tonic_prost_build::configure()
         .codec_path("crate::wire::StrictCodec")
         .generate_default_stubs(true)
-        // The specification is the documentation; its comments are no rustdoc.
+        // The specification is the documentation; its comments are not rustdoc.
         .disable_comments(["."])
 }

@@ -1,10 +1,10 @@
-//! What a FlexVolume driver needs beyond kubelet's own plugin: `flexvold`.
+//! `flexvold`: services that a FlexVolume driver needs beyond kubelet's own plugin.
 //!
-//! [`csi`] serves any driver as a CSI driver, [`manifest`] is what does so in a cluster. The crate
+//! [`csi`] serves any driver as a CSI driver, and [`manifest`] deploys that in a cluster. The crate
 //! is kubelet's side of FlexVolume for a whole node: it never knows what a driver does, and
-//! executes it as kubelet would, one process a call. Nothing here mounts or unmounts: this process
-//! has threads, and what kubelet would do by itself is done by another one, of the same program,
-//! that speaks FlexVolume as well ([`csi::by_kubelet`]).
+//! executes it as kubelet would, one process per call. This process never mounts or unmounts,
+//! because it has threads. Another process of the same program, which speaks FlexVolume as well,
+//! takes the steps that kubelet would take itself ([`csi::by_kubelet`]).
 
 pub mod agent;
 pub mod breaker;
@@ -31,7 +31,7 @@ mod pace;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What `bin/flexvold.rs` calls.
+/// Entry point for `bin/flexvold.rs`.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     match arguments.split_first() {
         Some((name, rest)) if name == csi::by_kubelet::NAME => csi::by_kubelet::main(rest),

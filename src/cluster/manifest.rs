@@ -1,9 +1,9 @@
 //! Manifests that serve drivers as CSI drivers in a cluster. Pure.
 //!
-//! A CSIDriver object for each, which follows from the driver's `init`; a DaemonSet with one
-//! container for all of them, which registers itself; for those that attach, and where volumes are
-//! provisioned or grow, a Deployment ([`controller`]). The node's pod needs no right in the API and
-//! has no token.
+//! They have a CSIDriver object for each driver, derived from the driver's `init`; a DaemonSet with
+//! one container for all drivers, which registers itself; and a Deployment ([`controller`]) for
+//! drivers that attach, and where volumes are provisioned or grow. The node's pod needs no
+//! permission in the API and has no token.
 
 pub mod agent;
 pub mod controller;
@@ -18,16 +18,16 @@ use flexvol_protocol::{Capabilities, DriverName};
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
 
-/// Drivers to serve, and by which images.
+/// Drivers to serve, and the images for that.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The drivers, and what their `init` says. At least one.
+    /// Drivers, each with the capabilities from its `init`. At least one.
     pub drivers: Vec<(DriverName, Capabilities)>,
-    /// The plugin directory as the host sees it.
+    /// Plugin directory in the view of the host.
     pub plugin_dir: String,
     /// kubelet's own directory.
     pub kubelet_root: String,
-    /// The image that has `/flexvold`, and what the drivers need.
+    /// Image that has `/flexvold`, and the programs that the drivers need.
     pub image: String,
     /// The namespace.
     pub namespace: String,
@@ -41,13 +41,13 @@ pub struct Request {
     pub inline: bool,
 }
 
-/// The objects in the order in which they can be made, as YAML.
+/// Returns the objects as YAML, in the order in which they can be created.
 pub fn make(request: &Request) -> Result<String> {
     check(request)?;
     Ok(emit::documents(&notes(request), &objects(request)))
 }
 
-/// The objects.
+/// Returns the objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let mut objects = vec![namespace(&request.namespace), account(&of_account(request, "flexvol-csi-node"))];
     objects.extend(request.drivers.iter().map(|(driver, can)| csi_driver(request, driver, *can)));
@@ -76,7 +76,7 @@ fn check(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Refuses text that is not one word in a manifest, or that has one of these characters.
+/// Rejects text that is not one word in a manifest, or that contains one of these characters.
 fn check_word(text: &str, refused: &str) -> Result<()> {
     let is_plain = |letter: char| letter.is_ascii_graphic() && !refused.contains(letter);
     if text.is_empty() || !text.chars().all(is_plain) {
@@ -138,7 +138,7 @@ fn csi_driver(request: &Request, driver: &DriverName, can: Capabilities) -> Valu
             "attachRequired": can.attach,
             "podInfoOnMount": true,
             "volumeLifecycleModes": modes,
-            // FlexVolume's own rule: kubelet gives the files to the group, or the driver does.
+            // FlexVolume's own rule: kubelet changes the group of the files, or the driver does.
             "fsGroupPolicy": if can.fs_group { "File" } else { "None" },
             "requiresRepublish": false,
             "storageCapacity": false,
@@ -154,9 +154,9 @@ fn daemon_set(request: &Request) -> Value {
     on_every_node(&metadata, name, false, &node_container(request), &directories)
 }
 
-/// A container on every node, in its network: clients of network file systems live in that of who
-/// mounts, and volumes are mounted whether the cluster's network works or not. Its directories are
-/// the node's, by name, path and type.
+/// Returns a DaemonSet with a container on every node, in the node's network: a client of a network
+/// file system uses the network in which it was mounted, and volumes can be mounted even if the
+/// cluster's network does not work. `directories` are the node's, by name, path and type.
 fn on_every_node(
     metadata: &Value,
     account: &str,
@@ -175,7 +175,7 @@ fn on_every_node(
         "metadata": metadata,
         "spec": {
             "selector": {"matchLabels": labels},
-            // Two of one node would be in each other's way: one ends before the next begins, and
+            // Two pods on one node would disturb each other: one ends before the next begins, and
             // drivers wait for that.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": {
@@ -198,7 +198,7 @@ fn on_every_node(
     })
 }
 
-/// Name, path, type, and how mounts come and go.
+/// Returns name, path, type and mount propagation of each directory.
 fn host_directories(request: &Request) -> [(&str, &str, &str, &str); 6] {
     [
         ("plugins", &request.plugin_dir, "Directory", "None"),
@@ -251,7 +251,7 @@ fn node_container(request: &Request) -> Value {
     })
 }
 
-/// For copying: its parameters are the driver's options.
+/// StorageClass to be copied: its parameters are the driver's options.
 fn storage_class((driver, _): &(DriverName, Capabilities)) -> Value {
     let name = name::of_driver(driver);
     json!({
@@ -297,7 +297,7 @@ mod tests {
         let upstream = Request { attacher: Some(Worker::Upstream("a".into())), ..request(true) };
         let controller = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"];
         assert_eq!(kinds(&upstream), [&node[..], &controller].concat());
-        // The lease.
+        // The Role is for the lease.
         let built_in =
             ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"];
         assert_eq!(kinds(&request(true)), [&node[..], &built_in].concat());

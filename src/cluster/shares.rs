@@ -1,9 +1,9 @@
-//! Places for work that may hang: so many at the same time for everybody, and one more for each who
-//! asks, so that no crowd of others keeps anybody waiting.
+//! Places for work that may hang: a fixed number of common places, and one own place for each
+//! caller. Requests of other callers, however many, never keep a caller waiting.
 //!
-//! Who has no work under way begins at once, in the place of its own; what it wants besides waits
-//! for a common place, or for its own to be free again, in the order in which it came. So there is
-//! never more under way than there are common places and people who ask.
+//! A caller without work in progress begins at once, in its own place. Its further requests wait,
+//! in the order of their arrival, for a common place or until its own place is free again. So the
+//! work in progress never exceeds the number of common places plus the number of callers.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,30 +15,30 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug)]
 pub(crate) struct Shares {
     common: Arc<Semaphore>,
-    /// Who has its own place, and what of it waits for that.
+    /// Callers whose own place is taken, each with the requests that wait for it.
     own: Mutex<HashMap<String, VecDeque<Sender<Own>>>>,
 }
 
-/// A place, until it is dropped.
+/// Place that is held until it is dropped.
 #[derive(Debug)]
 #[expect(dead_code, reason = "what is in it is kept, and not read")]
 pub(crate) enum Place {
-    /// Of who asked.
+    /// Own place of the caller.
     Own(Own),
-    /// Of everybody.
+    /// Common place.
     Common(OwnedSemaphorePermit),
 }
 
-/// The place of one who asks.
+/// Own place of one caller.
 #[derive(Debug)]
 pub(crate) struct Own {
     shares: Arc<Shares>,
-    /// None if it was passed on.
+    /// Caller; `None` if the place was passed on.
     who: Option<String>,
 }
 
 impl Shares {
-    /// With so many common places.
+    /// Creates the places; `common` is the number of common ones.
     pub(crate) fn new(common: usize) -> Arc<Self> {
         Arc::new(Self { common: Arc::new(Semaphore::new(common)), own: Mutex::default() })
     }
@@ -70,7 +70,8 @@ impl Shares {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next that waits for it; none, if nobody does.
+    /// Returns the next request that waits for the place; frees the place if there is no such
+    /// request.
     fn next(&self, who: &str) -> Option<Sender<Own>> {
         let mut own = self.own();
         let next = own.get_mut(who)?.pop_front();
@@ -82,7 +83,8 @@ impl Shares {
 }
 
 impl Drop for Own {
-    /// Passes it on. Who has found another place meanwhile, or has gone, is passed over.
+    /// Passes the place on. Skips requests that have got another place, or were cancelled,
+    /// meanwhile.
     fn drop(&mut self) {
         let Some(mut who) = self.who.take() else { return };
         while let Some(next) = self.shares.next(&who) {
@@ -119,7 +121,7 @@ mod tests {
         assert!(matches!(at_once(&shares, "a").await, Some(Place::Common(_))));
     }
 
-    /// Whichever is free first, also where who waited has gone.
+    /// The first free place counts, also after a waiting request was cancelled.
     #[tokio::test(start_paused = true)]
     async fn who_waits_has_its_own_place_or_a_common_one() {
         let shares = Shares::new(1);
@@ -140,7 +142,7 @@ mod tests {
         assert!(shares.own().is_empty() && shares.common.available_permits() == 1);
     }
 
-    /// The place was passed on in the moment in which it was waited for no longer.
+    /// The place is passed on at the moment at which the waiting request is cancelled.
     #[tokio::test(start_paused = true)]
     async fn no_place_is_lost() {
         let shares = Shares::new(0);

@@ -1,8 +1,8 @@
-//! The wire types of CSI, of kubelet's plugin registration and of container runtimes, generated
-//! from `proto/`.
+//! Wire types of CSI, of kubelet's plugin registration and of container runtimes, generated from
+//! `proto/`.
 
 use prost::Message;
-// Named by what is generated.
+// Used by the generated code.
 use prost_types as _;
 use std::marker::PhantomData;
 use tonic::Status;
@@ -32,7 +32,7 @@ generated!(
     csi, "csi.v1"
 );
 generated!(
-    /// What package `csi.v1` had before CSI 1.13 of a volume's condition.
+    /// Condition of a volume as package `csi.v1` had it before CSI 1.13.
     before, "before/csi.v1"
 );
 generated!(
@@ -40,12 +40,12 @@ generated!(
     registration, "pluginregistration"
 );
 generated!(
-    /// Package `runtime.v1`: which containers a node has, and programs in them.
+    /// Package `runtime.v1`: containers of a node, and programs in them.
     runtime, "runtime.v1"
 );
 
-/// Protocol buffers; a message that cannot be decoded is the caller's fault, and not, as tonic has
-/// it, the server's.
+/// Codec for protocol buffers. A message that cannot be decoded is the caller's error here; tonic's
+/// own codec reports it as the server's.
 #[derive(Debug)]
 pub struct StrictCodec<T, U>(PhantomData<(T, U)>);
 
@@ -70,7 +70,7 @@ impl<T: Message + 'static, U: Message + Default + 'static> Codec for StrictCodec
     }
 }
 
-/// The decoder of [`StrictCodec`].
+/// Decoder of [`StrictCodec`].
 #[derive(Debug)]
 pub struct StrictDecoder<U>(PhantomData<U>);
 

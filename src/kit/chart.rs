@@ -1,16 +1,16 @@
-//! A chart for Helm, made of the text of a manifest.
+//! Chart for Helm, made from the text of a manifest.
 //!
-//! `flexvol manifest helm` makes the manifest of a request with marks in place of what Helm fills
-//! in, so the chart's objects are those of the manifest. Here each mark becomes an expression. A
-//! chart is of one platform, because what its pods need there is in the objects.
+//! `flexvol manifest helm` makes the manifest of a request that has marks in place of Helm's
+//! values, so the objects of the chart are those of the manifest. Here each mark becomes an
+//! expression. A chart is for one platform, because its objects contain what the pods need there.
 
 use flexvol_terminal::emit;
 use serde_json::Value;
 
-/// What the marked request has, as its text quotes it, and what Helm reads there. The longer before
-/// what is a part of it.
+/// Marks of the request, as its text quotes them, and the expressions that Helm reads there. A
+/// longer mark comes before a mark that is a part of it.
 const MARKS: &[(&str, &str)] = &[
-    // Named after the digest of the mark of its policy.
+    // The name contains the digest of the mark of the policy.
     (
         "\"flexvol-helm-name-policy-44ca4cd3\"",
         "\"{{ .Release.Name }}-policy-{{ toJson .Values.policy | sha256sum | trunc 8 }}\"",
@@ -26,7 +26,7 @@ const MARKS: &[(&str, &str)] = &[
     ("flexvol-helm-name", "{{ .Release.Name }}"),
 ];
 
-/// Lines that stand for several, or none.
+/// Marked lines that become several lines, or none.
 const LISTS: &[(&str, &str)] = &[
     (
         "- \"--flexvol-helm-arguments\"",
@@ -55,7 +55,7 @@ const CHART: &str = concat!(
     "\"\n"
 );
 
-/// A slip in a value's name, or of its type, is refused by Helm.
+/// Schema of the values: Helm refuses a misspelt name or a wrong type.
 const SCHEMA: &str = r#"{
   "$schema": "http://json-schema.org/draft-07/schema#",
   "type": "object",
@@ -74,7 +74,7 @@ const SCHEMA: &str = r#"{
 }
 "#;
 
-/// What is shown once it is installed.
+/// Text that Helm shows after the installation.
 const NOTES: &str = "\
 Drivers are put into {{ .Values.pluginDir }} on every node:
 
@@ -89,7 +89,7 @@ To uninstall the drivers as well, run flexvol uninstall on the nodes, or make th
 --uninstall-on-exit: volumes that are mounted could not be unmounted without them.
 ";
 
-/// What is said of each value.
+/// Description of each value.
 const VALUES: &[(&str, &str)] = &[
     ("image", "The image, with the program as /flexvol."),
     ("drivers", "Drivers as flexvol install takes them: [VENDOR/]DRIVER[=WHAT]."),
@@ -103,8 +103,8 @@ const VALUES: &[(&str, &str)] = &[
     ("policy", "The policy for every driver."),
 ];
 
-/// The names and texts of a chart's files: of the manifest of the marked request, and of the values
-/// that were asked for.
+/// Returns names and texts of a chart's files, from the manifest of the marked request and the
+/// requested values.
 pub fn files(marked: &str, values: &Value) -> [(&'static str, String); 5] {
     [
         ("Chart.yaml", CHART.to_owned()),
@@ -115,9 +115,9 @@ pub fn files(marked: &str, values: &Value) -> [(&'static str, String); 5] {
     ]
 }
 
-/// The objects, with expressions; without the namespace, which Helm makes, or it is there.
+/// Returns the objects with expressions, without the namespace: Helm creates it, or it exists.
 fn template(marked: &str) -> String {
-    // The notes stand before the first document, whichever that is.
+    // The notes stand before the first document, which may be of any kind.
     let objects = marked.find("apiVersion:").unwrap_or_default();
     let mut filled = marked[..objects].to_owned();
     let documents = marked[objects..].split("---\n");
@@ -132,7 +132,7 @@ fn template(marked: &str) -> String {
     MARKS.iter().fold(filled, |text, (mark, expression)| text.replace(mark, expression))
 }
 
-/// The values, each with what it is.
+/// Returns the values, each with its description.
 fn documented(values: &Value) -> String {
     let mut text = String::new();
     for (name, what) in VALUES {

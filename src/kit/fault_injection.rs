@@ -1,6 +1,6 @@
-//! A driver that is interrupted or followed while it runs: a signal at a chosen moment, and what
-//! the [`tracer`] sees. Stands on kubelet's [`Observer`], so that the caller itself
-//! knows nothing of it.
+//! Interrupts or follows a driver while it runs: a signal at a chosen moment, and the records of
+//! the [`tracer`]. It implements kubelet's [`Observer`], so that the caller itself does not depend
+//! on it.
 
 use crate::tracer::{self, Interruption, Point, Trace, Traced, Tracer};
 use flexvol_kubelet::Observer;
@@ -10,18 +10,18 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A signal to a driver that has done nothing to deserve it.
+/// Signal to a driver that has done nothing to cause it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultInjection {
-    /// When; never, if the driver has ended before.
+    /// Moment of the signal; it is never sent if the driver has ended before.
     pub at: Moment,
-    /// Which.
+    /// Kind of the signal.
     pub signal: Signal,
-    /// To whom.
+    /// Receiver of the signal.
     pub target: Target,
 }
 
-/// When a driver is interrupted.
+/// Moment at which a driver is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// This long after its start.
@@ -30,7 +30,7 @@ pub enum Moment {
     At(Point),
 }
 
-/// What a driver is interrupted with.
+/// Signal that interrupts a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGKILL.
@@ -39,16 +39,16 @@ pub enum Signal {
     Terminate,
 }
 
-/// Who is interrupted.
+/// Receiver of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The process that kubelet started.
+    /// Process that kubelet started.
     Driver,
-    /// That and every other process of its group, at once: kubelet's control group ends.
+    /// This process and every other one of its group, at once: kubelet's control group ends.
     Group,
 }
 
-/// What is to be done to one execution of a driver, and what was seen of it.
+/// Fault and trace for one execution of a driver, and their results.
 #[derive(Debug)]
 pub struct Injector {
     fault: Option<FaultInjection>,
@@ -56,17 +56,17 @@ pub struct Injector {
     running: Mutex<Running>,
 }
 
-/// What was seen of one execution.
+/// Results of one execution.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// When the fault was injected, counted from the start; `None` if the driver ended before, or
-    /// was to be left alone.
+    /// Time of the fault, counted from the start; `None` if the driver ended before, or no fault
+    /// was requested.
     pub injected: Option<Duration>,
-    /// What was followed, if that was asked for.
+    /// Result of the trace, if one was requested.
     pub traced: Option<Traced>,
 }
 
-/// What is known of the driver as long as it runs.
+/// State of the driver as long as it runs.
 #[derive(Debug, Default)]
 struct Running {
     driver: Option<(Pid, Instant)>,
@@ -75,13 +75,13 @@ struct Running {
 }
 
 impl FaultInjection {
-    /// Into a driver that was not reaped yet: no one else has its number.
+    /// Sends the signal to a driver that is not reaped yet: no other process can have its number.
     fn hit(self, driver: Pid) {
         let signal = match self.signal {
             Signal::Kill => rustix::process::Signal::KILL,
             Signal::Terminate => rustix::process::Signal::TERM,
         };
-        // If no process is left, that is as good.
+        // Ignore the error: it means that no process is left.
         let _ = match self.target {
             Target::Driver => kill_process(driver, signal),
             Target::Group => kill_process_group(driver, signal),
@@ -90,12 +90,12 @@ impl FaultInjection {
 }
 
 impl Injector {
-    /// For one execution.
+    /// Creates an injector for one execution.
     pub fn new(fault: Option<FaultInjection>, trace: Option<Trace>) -> Arc<Self> {
         Arc::new(Self { fault, trace, running: Mutex::default() })
     }
 
-    /// What was seen, once the execution is over.
+    /// Returns the results, once the execution is over.
     pub fn observed(&self) -> Observed {
         self.state(|running| running.observed.clone())
     }
@@ -153,7 +153,8 @@ impl Observer for Injector {
         })
     }
 
-    /// Of a process that sits in the kernel the tracer may wait for ever to see more.
+    /// Ends the trace of a driver that exited. For one that hangs in the kernel, the tracer could
+    /// wait for ever.
     fn ended(&self, exited: bool) -> io::Result<()> {
         let (tracer, start) = self.state(|running| (running.tracer.take(), running.driver.take()));
         let Some(tracer) = tracer.filter(|_| exited) else { return Ok(()) };
@@ -180,7 +181,7 @@ mod tests {
 
     const SUCCESS: &str = "echo '{\"status\":\"Success\"}'";
 
-    /// A driver for one test.
+    /// Driver for one test.
     struct Script {
         dir: TempDir,
         caller: Caller,
@@ -194,15 +195,14 @@ mod tests {
         drop(file);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         let mut caller = Caller::new(path);
-        // A child of another test's may still hold the file open for writing, between fork and
-        // exec.
+        // A child of another test may still hold the file open for writing, between fork and exec.
         while caller.execute(&[]).hint().is_some_and(|hint| hint.contains("busy")) {}
         caller.terms.patience = Duration::from_secs(20);
         caller.terms.environment.push(("dir".into(), dir.path().into()));
         Script { dir, caller }
     }
 
-    /// What came of one execution.
+    /// Result of one execution.
     #[derive(Debug)]
     struct Seen {
         end: End,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     impl Seen {
-        /// How long the driver went on.
+        /// Returns the time for which the driver ran on after the fault.
         fn outlived(&self) -> Duration {
             self.exited.unwrap().checked_sub(self.injected.unwrap()).unwrap()
         }
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!((run.end, run.injected, run.output.len()), (End::Exited(0), None, 21));
     }
 
-    /// Says so where tracing is not permitted.
+    /// Reports whether tracing is permitted; prints a note if it is not.
     fn possible(test: &str) -> bool {
         if !tracer::is_possible() {
             println!("SKIP {test}: ptrace(2) is not permitted");
@@ -311,12 +311,12 @@ mod tests {
         played(&script.caller, Some(FaultInjection { at: Moment::At(point), signal, target }), None)
     }
 
-    /// Makes files named 1 to 9, one after the other.
+    /// Returns a script that makes files named 1 to 9, one after the other.
     fn nine_files() -> Script {
         script("cd $dir; for i in 1 2 3 4 5 6 7 8 9; do : > $i; done; echo done")
     }
 
-    /// Which of them there are; clears up.
+    /// Returns the numbers of the existing files, and removes these files.
     fn files(script: &Script) -> Vec<usize> {
         let there = |i: &usize| fs::remove_file(script.dir.path().join(i.to_string())).is_ok();
         (1..=9).filter(there).collect()
@@ -351,7 +351,7 @@ mod tests {
             let there = files(&script);
             assert_eq!((&run.end, run.stopped), (&End::Signaled(9), None), "at {call} of {calls}");
             assert!(run.injected.is_some() && run.traced.unwrap().system_calls == call);
-            // Those before it, and none after.
+            // The files before this call exist, later ones do not.
             assert!(there.iter().copied().eq(1..=there.len()), "at {call} of {calls}: {there:?}");
             assert!(there.len() >= most, "at {call} of {calls}: {there:?} after {most}");
             most = there.len();
@@ -412,7 +412,7 @@ mod tests {
         };
         let (child, _script) = interrupt(Target::Driver);
         let status = || fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap();
-        // It lives, and goes on.
+        // The child lives, and goes on.
         while !status().starts_with("sleep\x0060") {
             assert!(is_alive(child));
             std::thread::sleep(Duration::from_millis(1));
@@ -491,7 +491,7 @@ mod tests {
         }
     }
 
-    /// Each thread waits for its own only.
+    /// Each thread waits only for its own processes.
     #[test]
     fn several_are_traced_at_once() {
         if !possible("several_are_traced_at_once") {

@@ -1,10 +1,10 @@
-//! Whether a FlexVolume driver is what kubelet needs, told by doing to it what kubelet does.
+//! Test kit for FlexVolume drivers: does to a driver what kubelet does, and reports its errors.
 //!
-//! [`check`] plays cases against a driver in a sandbox, [`validate`] finds what is wrong with
-//! volumes from their YAML alone, [`translate`] makes volumes of CSI drivers of them, [`prober`]
-//! follows a plugin directory as kubelet's prober does, [`objects`] reads the volumes of pods from
-//! the [`yaml`] a cluster gets, [`chart`] writes one for Helm, [`cli`] has the commands. For
-//! authors and reviewers of drivers: a node needs none of it.
+//! [`check`] plays cases against a driver in a sandbox, [`validate`] finds errors of volumes in
+//! their YAML alone, [`translate`] turns them into volumes of CSI drivers, [`prober`] follows a
+//! plugin directory as kubelet's prober does, [`objects`] reads the volumes of pods from the
+//! [`yaml`] that a cluster gets, [`chart`] writes a chart for Helm, [`cli`] has the commands. The
+//! kit is for authors and reviewers of drivers: a node needs none of it.
 
 pub mod chart;
 pub mod check;

@@ -1,5 +1,5 @@
-//! What kubelet reads of a cluster's objects, from the YAML they are written in: pods, the claims
-//! and volumes behind them, secrets.
+//! Reads what kubelet reads of a cluster's objects, from their YAML: pods, the claims and volumes
+//! behind them, secrets.
 //!
 //! ```text
 //! Pod ── spec.volumes[].flexVolume ───────────────────────────┐
@@ -8,12 +8,13 @@
 //!                                        Secret ──────────────┘
 //! ```
 //!
-//! Only the fields that matter to a FlexVolume are read. In those the rules are the API server's (a
-//! volume's option is a string, no option begins with `kubernetes.io/`) and kubelet's (a Secret's
-//! type is the driver's name, a PV's own `readOnly` is never read, mount options are an error).
-//! Where a cluster would bind a claim to a volume, the same choice is made here.
+//! Only the fields that matter to a FlexVolume are read. Their rules are those of the API server
+//! (an option of a volume is a string, no option begins with `kubernetes.io/`) and of kubelet (a
+//! Secret's type is the driver's name, `readOnly` of a PV is never read, mount options are an
+//! error). A claim gets the same volume that a cluster would bind it to.
 //!
-//! Pure: texts in, volumes out. No error repeats a value: it may be a secret.
+//! The module is pure: its inputs are texts, its outputs are volumes. No error repeats a value,
+//! because it may be a secret.
 
 mod binding;
 mod fields;
@@ -37,10 +38,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use volume::{Claim, PersistentVolume};
 
-/// Namespace and name in it.
+/// Namespace, and name in it.
 pub type Key = (String, String);
 
-/// The objects of one or more files.
+/// Objects of one or more files.
 #[derive(Debug, Default)]
 pub struct Objects {
     pods: BTreeMap<Key, Pod>,
@@ -49,29 +50,29 @@ pub struct Objects {
     secrets: BTreeMap<Key, SecretObject>,
 }
 
-/// Whether the secrets of volumes are looked up: kubelet needs them to mount and for nothing else.
+/// Lookup of volumes' secrets: kubelet needs them to mount and for nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
-    /// Each that a volume names must be there, and be of the driver's type.
+    /// Every Secret that a volume names must exist, and have the driver's type.
     Wanted,
-    /// Those that are there and of the driver's type; a volume does without the others.
+    /// Existing Secrets of the driver's type are used; volumes do without the others.
     IfThere,
-    /// They are not looked at.
+    /// Secrets are not looked up.
     Unneeded,
 }
 
-/// A volume that some pod uses, and where it is written.
+/// Volume that some pod uses, and the place of its definition.
 #[derive(Clone, Debug)]
 pub struct Used {
-    /// Where its `flexVolume` is.
+    /// Place of its `flexVolume`.
     pub origin: Origin,
-    /// The pod; `None` if no pod of these objects uses the volume and one was made up for it.
+    /// Pod; `None` if no pod of these objects uses the volume and one was made up for it.
     pub pod: Option<Key>,
-    /// What a driver would be called with, or why it never would be.
+    /// Input for the driver's calls, or the reason why the driver would never be called.
     pub volume: Result<PodVolume>,
 }
 
-/// Where a `flexVolume` is written.
+/// Place of a `flexVolume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In the pod, under this name.
@@ -81,7 +82,7 @@ pub enum Origin {
 }
 
 impl Objects {
-    /// Adds the objects of one YAML or JSON text. Kinds without volumes are left out.
+    /// Adds the objects of one YAML or JSON text. Kinds without volumes are skipped.
     pub fn add(&mut self, text: &str) -> Result<()> {
         yaml::parse(text)?.iter().try_for_each(|document| self.add_object(document))
     }
@@ -119,9 +120,10 @@ impl Objects {
         }
     }
 
-    /// Every `FlexVolume` of every pod, in the order of their names. One that a pod names twice is
-    /// one volume, as its last entry says it (`AddPodToVolume`, pkg/kubelet/volumemanager/cache).
-    /// Where there is no pod at all, one is made up for each `PersistentVolume`.
+    /// Returns every `FlexVolume` of every pod, in the order of their names. A volume that a pod
+    /// names twice is one volume, as its last entry describes it (`AddPodToVolume`,
+    /// pkg/kubelet/volumemanager/cache). If there is no pod at all, one is made up for each
+    /// `PersistentVolume`.
     pub fn pod_volumes(&self, kubelet_root: &Path, secrets: Secrets) -> Result<Vec<PodVolume>> {
         let made_up = self.made_up_pods();
         let pods: Vec<&Pod> = self.pods.values().chain(&made_up).collect();
@@ -147,9 +149,9 @@ impl Objects {
         Ok(found)
     }
 
-    /// Every `FlexVolume`, each once for a pod and with what becomes of it: those of the pods, and
-    /// then those that no pod uses. Claims without a volume are left out, their volumes may be of
-    /// any kind.
+    /// Returns every `FlexVolume`, once per pod and with its outcome: first those of the pods, then
+    /// those that no pod uses. Claims without a volume are left out, because their volumes may be
+    /// of any kind.
     pub fn used(&self, kubelet_root: &Path, secrets: Secrets) -> Vec<Used> {
         let mut all: Vec<_> =
             self.pods.values().flat_map(|pod| self.used_by(pod, kubelet_root, secrets)).collect();
@@ -199,7 +201,7 @@ impl Objects {
         flex.map(|volume| Pod::made_up_for(volume, self.claim_of(volume))).collect()
     }
 
-    /// What kubelet's volume manager makes of one entry of `spec.volumes`; `None` if it is no
+    /// Resolves one entry of `spec.volumes` as kubelet's volume manager does; `None` if it is not a
     /// `FlexVolume`.
     fn resolve<'a>(&'a self, pod: &Pod, name: &'a str, source: &'a Source) -> Result<Option<Wanted<'a>>> {
         match source {
@@ -260,15 +262,15 @@ impl Objects {
     }
 }
 
-/// One volume of a pod, with all that decides its options.
+/// Volume of a pod, with everything that decides its options.
 struct Wanted<'a> {
     flex: &'a FlexVolume,
-    /// The PV's name or the pod volume's.
+    /// Name of the PV, or of the pod's volume.
     name: &'a str,
     read_only: bool,
-    /// Where its Secret is.
+    /// Namespace of its Secret.
     namespace: String,
-    /// Of a PV.
+    /// Capacity of the PV, in bytes.
     capacity: Option<u64>,
 }
 
@@ -295,7 +297,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Two objects of one name are a mistake: a cluster would keep the last.
+/// Adds an object. Two objects of one name are an error, although a cluster would keep the last.
 fn once<K: Ord, V>(all: &mut BTreeMap<K, V>, key: K, value: V, field: &Field<'_>) -> Result<()> {
     match all.insert(key, value) {
         None => Ok(()),
@@ -325,7 +327,7 @@ mod tests {
         }
     }
 
-    /// A pod with this `flexVolume`, in flow style.
+    /// Returns a pod with this `flexVolume`, in flow style.
     fn pod(flex: &str) -> String {
         format!("{{kind: Pod, metadata: {{name: p}}, spec: {{volumes: [{{name: v, flexVolume: {flex}}}]}}}}")
     }
@@ -352,7 +354,7 @@ mod tests {
     fn a_claim_leads_to_its_volume_and_decides_the_access() {
         let volume = &found(&[POD, CLAIM, PV, SECRET])[0];
         assert_eq!((volume.name.as_str(), volume.capacity), ("pv", Some(1 << 30)));
-        // The PV's own readOnly means nothing.
+        // The PV's own readOnly has no effect.
         assert_eq!(volume.options.access(), Access::ReadWrite);
         assert_eq!(volume.options.secrets["k"].expose(), b"hi");
         assert_eq!(volume.options.secrets["l"].expose(), b"plain");

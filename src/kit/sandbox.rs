@@ -1,16 +1,15 @@
-//! A process that can change nothing: in a new PID namespace, with a mount table, a network and a
+//! Process that can change nothing: it has a new PID namespace, and a mount table, a network and a
 //! copy of the machine's files of its own.
 //!
-//! `/` is an overlay whose upper layer is a tmpfs, and so is every other file system of the machine
-//! that can be written to: what is written anywhere goes to memory, is found again by
-//! [`Inside::changed`], and is gone with the last process of the namespace. /run is empty but for
-//! `lock`, /proc is the namespace's own, /dev is the machine's, its directories read-only unless
-//! [`Terms::makes_nodes`]. Nothing here is ever removed by hand: what is removed by hand below a
-//! mount may be the machine's.
+//! `/` is an overlay whose upper layer is a tmpfs, and so is every other writable file system of
+//! the machine: all writes go to memory, [`Inside::changed`] finds them, and they disappear with
+//! the last process of the namespace. /run is empty except for `lock`, /proc belongs to the
+//! namespace, /dev is the machine's, with read-only directories unless [`Terms::makes_nodes`]. The
+//! code here never removes files explicitly: a file below a mount may be the machine's.
 //!
-//! That is for programs that make mistakes, not for those that mean harm: root in a sandbox can
-//! still write to a disk of the machine through its device, and to what the kernel shows in /sys
-//! and /proc/sys.
+//! A sandbox protects from programs that make mistakes, not from malicious ones: root in a sandbox
+//! can still write to a disk of the machine through its device, and to what the kernel shows in
+//! /sys and /proc/sys.
 
 mod changes;
 mod keeper;
@@ -45,94 +44,95 @@ use std::time::{Duration, Instant};
 pub use scenery::{NOBODYS, Neighbour};
 pub use trouble::Trouble;
 
-/// How long a sandbox has to disappear when no one said.
+/// Default limit for the end of a sandbox.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// What [`Isolation::possible`] waits for.
+/// Limit for the trial of [`Isolation::possible`].
 const TRIAL: Duration = Duration::from_secs(30);
 
-/// The longest first line of what the work says.
+/// Limit for the first line of an answer, in bytes.
 const HEAD: usize = 32;
 
-/// What a process in a sandbox reaches of the network.
+/// Network that a process in a sandbox reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// A loopback device of its own.
+    /// Loopback device of its own.
     Loopback,
-    /// What the machine reaches.
+    /// Network of the machine.
     Machine,
 }
 
-/// How much a sandbox keeps apart, by what this process may do.
+/// Degree of isolation; it depends on the rights of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Everything: root.
+    /// Full isolation; requires root.
     Full,
     /// The same, as root of a user namespace: no devices can be mounted.
     User,
-    /// A process group and a temporary directory. Nothing can be mounted.
+    /// Process group and temporary directory only. Nothing can be mounted.
     None,
 }
 
-/// How a sandbox is made.
+/// Terms of a sandbox.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// See [`Isolation::possible`].
+    /// Degree of isolation, see [`Isolation::possible`].
     pub isolation: Isolation,
-    /// See [`Network`].
+    /// Reachable network, see [`Network`].
     pub network: Network,
-    /// Directories and files of the machine that shall be seen although they are below /run,
-    /// read-only.
+    /// Directories and files of the machine that are visible, read-only, although they are below
+    /// /run.
     pub exposed: Vec<PathBuf>,
-    /// Whether nodes and links can be made in the machine's /dev, and removed. They stay.
+    /// True if nodes and links can be created and removed in the machine's /dev. These changes
+    /// stay.
     pub makes_nodes: bool,
-    /// Directories that shall be empty file systems of their own in the sandbox, with shared
+    /// Directories that are empty file systems of their own in the sandbox, with shared
     /// propagation.
     pub empty: Vec<PathBuf>,
 }
 
-/// A process in a sandbox, from outside. Dropped, all of it is killed.
+/// Process in a sandbox, seen from outside. Dropping it kills all of it.
 #[derive(Debug)]
 pub struct Sandbox {
     keeper: Option<Pid>,
-    /// While anybody holds it, the keeper lets the sandbox live.
+    /// Pipe to the keeper; the sandbox lives while any process holds it.
     control: Option<OwnedFd>,
     line: OwnedFd,
     heard: Vec<u8>,
 }
 
-/// How the work ended.
+/// End of the work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With these words.
+    /// The work returned these bytes.
     Said(Vec<u8>),
-    /// Without; how, for a message.
+    /// The work died; the reason is meant for a message.
     Died(String),
 }
 
-/// A sandbox, from inside.
+/// Sandbox, seen from inside.
 #[derive(Clone, Debug)]
 pub struct Inside {
     isolation: Isolation,
-    /// The process that all others descend from; it only reaps.
+    /// Process that all others descend from; it only reaps.
     first: u32,
     world: Arc<World>,
-    /// What making the sandbox has changed.
+    /// Changes that the creation of the sandbox made.
     made: BTreeMap<PathBuf, Mark>,
     mounts: BTreeMap<u64, Entry>,
     devices: BTreeSet<String>,
 }
 
 impl Isolation {
-    /// The most that this process may.
+    /// Returns the highest degree that this process may use.
     ///
-    /// Only for a process with one thread.
+    /// The process must have a single thread.
     pub fn possible() -> Self {
         let wanted = if rustix::process::geteuid().is_root() { Self::Full } else { Self::User };
         [wanted, Self::User].into_iter().find(|isolation| isolation.try_out().is_ok()).unwrap_or(Self::None)
     }
 
-    /// Makes a sandbox of that kind and lets it go; what stands in the way.
+    /// Makes a sandbox of this kind and ends it. Fails with the obstacle.
     pub fn try_out(self) -> Result<()> {
         let terms = Terms {
             isolation: self,
@@ -151,9 +151,9 @@ impl Isolation {
 }
 
 impl Sandbox {
-    /// Starts `work` in a new sandbox; it ends with what that returns.
+    /// Starts `work` in a new sandbox; the bytes that it returns are the answer.
     ///
-    /// Only for a process with one thread.
+    /// The process must have a single thread.
     pub fn start(terms: &Terms, work: impl FnOnce(&Inside) -> Vec<u8>) -> Result<Self> {
         let (line, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
         let (orders, control) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
@@ -164,12 +164,12 @@ impl Sandbox {
         }
     }
 
-    /// Readable when there is something to [`read`](Self::read).
+    /// Returns a descriptor that is readable when there is something to [`read`](Self::read).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.line.as_fd()
     }
 
-    /// Reads what is there; `Some` once the work has ended. Does not wait for the work.
+    /// Reads available data; `Some` once the work has ended. Does not wait for the work.
     pub fn read(&mut self) -> Result<Option<Ended>> {
         let mut buffer = [0; 16 << 10];
         loop {
@@ -183,7 +183,7 @@ impl Sandbox {
         }
     }
 
-    /// The same, waiting so long.
+    /// Reads the answer like [`read`](Self::read), but waits for it up to this time.
     pub fn wait(&mut self, patience: Duration) -> Result<Option<Ended>> {
         let end = Instant::now() + patience;
         loop {
@@ -202,12 +202,12 @@ impl Sandbox {
         }
     }
 
-    /// Kills everything in it and waits for that, but not for ever.
+    /// Kills everything in the sandbox and waits for the end, at most for this time.
     pub fn end(mut self, patience: Duration) {
         self.stop(patience);
     }
 
-    /// There was no answer, and no process is left that could give one.
+    /// Describes the end of a sandbox without an answer; no process is left that could give one.
     fn died(&mut self) -> Ended {
         Ended::Died(match self.stop(LAST_WAIT) {
             Some(WaitStatus::Exited(_, number @ 1..)) => {
@@ -219,7 +219,8 @@ impl Sandbox {
         })
     }
 
-    /// What became of the keeper; `None` if it is not done in time, or was asked before.
+    /// Ends the sandbox. Returns the keeper's status, `StillAlive` after the limit; `None` if it
+    /// was asked for before.
     fn stop(&mut self, patience: Duration) -> Option<WaitStatus> {
         self.control = None;
         let end = Instant::now() + patience;
@@ -241,7 +242,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// What there is once it is complete.
+/// Returns the answer once it is complete.
 fn said(heard: &[u8]) -> Option<Ended> {
     let end = heard.iter().take(HEAD).position(|byte| *byte == b'\n')?;
     let (kind, length) = std::str::from_utf8(&heard[..end]).ok()?.split_once(' ')?;
@@ -273,15 +274,16 @@ impl Inside {
         Ok(inside)
     }
 
-    /// How much is kept apart.
+    /// Returns the degree of isolation.
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
 
-    /// Every file, directory and link that was made, changed or removed since the sandbox began,
-    /// whatever the file system; not what is in the directories that began [empty](Terms::empty).
+    /// Returns every file, directory and link that was created, changed or removed since the
+    /// sandbox began, in any file system; not the content of directories that began
+    /// [empty](Terms::empty).
     ///
-    /// A directory is changed if its owner or mode is, a file if its time is as well. Without
+    /// A directory is changed if its owner or mode is, a file also if its time is. Without
     /// isolation nothing is found.
     pub fn changed(&self) -> Result<Vec<PathBuf>> {
         let now = self.written()?;
@@ -298,8 +300,8 @@ impl Inside {
         Ok(written)
     }
 
-    /// Every process of the sandbox but this one and the first; no zombie that waits for one of
-    /// these. As `(pid, command line)`.
+    /// Returns every process of the sandbox as `(pid, command line)`, except this one, the first
+    /// one, and zombies that one of these two has to reap.
     pub fn processes(&self) -> Result<Vec<(i32, String)>> {
         let names = fs::read_dir("/proc").context("list /proc")?;
         let pids = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -308,7 +310,7 @@ impl Inside {
         Ok(pids.into_iter().filter_map(|pid| Some((pid, process::command_line(pid)?))).collect())
     }
 
-    /// Whether it is in the sandbox, lives, and is a driver's.
+    /// Reports whether a process is in the sandbox, lives, and belongs to a driver.
     fn is_anothers(&self, pid: i32) -> bool {
         let ours = [self.first, std::process::id()];
         let parent = |pid| process::parent_of(pid);
@@ -321,18 +323,18 @@ impl Inside {
         self.isolation != Isolation::None || ancestors.any(|pid| pid == self.first)
     }
 
-    /// Every mount made since the sandbox began.
+    /// Returns every mount made since the sandbox began.
     pub fn mounts(&self) -> Result<Vec<Entry>> {
         let place = |entry: &Entry| (entry.parent, entry.device, entry.target.clone());
         let is_old = |entry: &Entry| self.mounts.get(&entry.id).is_some_and(|old| place(old) == place(entry));
         Ok(mount_table::read()?.into_iter().filter(|entry| !is_old(entry)).collect())
     }
 
-    /// Every loop device over a file of the sandbox or of something mounted in it, and every device
-    /// of device mapper, the network, Ceph and iSCSI that is new.
+    /// Returns every loop device over a file of the sandbox or of something mounted in it, and
+    /// every new device of device mapper, NBD, Ceph and iSCSI.
     pub fn devices(&self) -> Result<Vec<PathBuf>> {
         let is_old = |entry: &Entry| self.mounts.values().any(|old| old.device == entry.device);
-        // Those with a device behind them can be the machine's.
+        // File systems with a device behind them may be the machine's.
         let mounted = self.mounts()?.into_iter().filter(|entry| entry.device.0 == 0 && !is_old(entry));
         let mounted = mounted.map(|entry| entry.device_number());
         let mut found = loop_device::over(&self.world.devices.iter().copied().chain(mounted).collect())?;
@@ -340,14 +342,14 @@ impl Inside {
         Ok(found)
     }
 
-    /// Takes away the loop devices among them, as a reboot does; of one that is in use once that is
-    /// over.
+    /// Detaches the loop devices over files of the sandbox, as a reboot does; a device in use is
+    /// detached once it is free.
     pub fn detach_devices(&self) {
         loop_device::detach_all(&self.world.devices);
     }
 
-    /// Where a file that was changed in the sandbox is found although something is mounted above
-    /// it.
+    /// Returns the place of a file that was changed in the sandbox, even if something is mounted
+    /// above it.
     pub fn beneath(&self, path: &Path) -> Option<PathBuf> {
         let layers = self.world.layers.iter().filter(|layer| path.starts_with(&layer.target));
         let layer = layers.max_by_key(|layer| layer.target.components().count())?;
@@ -356,7 +358,7 @@ impl Inside {
     }
 }
 
-/// The devices in use that programs bring to a node: of device mapper, the network, Ceph and iSCSI.
+/// Returns the devices in use that programs add to a node: device mapper, NBD, Ceph and iSCSI.
 fn mapped() -> BTreeSet<String> {
     let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -365,7 +367,7 @@ fn mapped() -> BTreeSet<String> {
         name.starts_with("dm-")
             || name.starts_with("rbd")
             || name.starts_with("nbd") && device.join("pid").exists()
-            // Where it hangs on the node: an iSCSI session.
+            // The path of an iSCSI device contains its session.
             || fs::read_link(device).is_ok_and(|place| place.to_string_lossy().contains("/session"))
     };
     names.filter(is_used).collect()
@@ -381,7 +383,7 @@ mod tests {
 
     const EVENT_WAIT: Duration = Duration::from_secs(20);
 
-    /// Whether there can be sandboxes of a kind here.
+    /// Reports whether full isolation is possible here.
     fn possible(name: &str) -> bool {
         let tried = Isolation::Full.try_out();
         if let Err(error) = &tried {
@@ -400,7 +402,7 @@ mod tests {
         }
     }
 
-    /// What the work says; `None` where there can be no sandbox.
+    /// Returns the answer of the work; `None` if no sandbox is possible here.
     fn play(name: &str, work: impl FnOnce(&Inside) -> String) -> Option<String> {
         possible(name).then(|| play_on(&terms(), work))
     }
@@ -415,7 +417,7 @@ mod tests {
         }
     }
 
-    /// A shell; only where what it does is done to a copy.
+    /// Runs a shell; fails unless its changes go to a copy.
     fn sh(script: &str) -> String {
         let root = mount_table::at(Path::new("/")).unwrap().unwrap();
         let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_nonzero);
@@ -429,15 +431,15 @@ mod tests {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned()
     }
 
-    /// Whether any process of the machine has this in its command line.
+    /// Reports whether any process of the machine has these words in its command line.
     fn is_running(words: &str) -> bool {
         let pids =
             fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         pids.filter_map(process::command_line).any(|line| line.contains(words))
     }
 
-    /// A command line that no other process of the machine has, not even in another run of these
-    /// tests.
+    /// Returns a command line that no other process of the machine has, not even in another run of
+    /// these tests.
     fn lasting(digit: u8) -> String {
         format!("sleep 71.{}{digit}", std::process::id())
     }
@@ -547,7 +549,7 @@ mod tests {
         let sleep = lasting(2);
         let work = |inside: &Inside| {
             assert_eq!(inside.processes().unwrap(), []);
-            // The last one is reaped by the first process, as a driver may wait for it to be.
+            // The first process reaps the last one, because a driver may wait for that.
             sh(&format!("setsid {sleep} <&- >&- 2>&- & (sleep 0.001 <&- >&- 2>&- & echo $! >/run/last)"));
             sh("while kill -0 $(cat /run/last); do sleep 0.001; done");
             while !inside.processes().unwrap().iter().all(|(_, line)| *line == sleep) {}
@@ -571,7 +573,7 @@ mod tests {
         }
         let said = play(name, |inside| {
             assert_eq!(inside.devices().unwrap(), [""; 0].map(PathBuf::from));
-            // Someone else may take the free device first.
+            // Another process may take the free device first.
             let made = sh("set -e; truncate -s 4M /image; mkdir /run/a; mount -t tmpfs none /run/a; cp /image /run/a
                 attach() { for i in 1 2 3 4 5 6 7 8; do losetup -f --show \"$@\" 2>/dev/null && return; sleep 0.02; done; false; }
                 attach /image; attach /run/a/image; attach -r /bin/sh
@@ -585,12 +587,12 @@ mod tests {
         for path in said.lines() {
             let backing = format!("/sys/block/{}/loop/backing_file", &path["/dev/".len()..]);
             let backing = fs::read_to_string(backing).unwrap_or_default();
-            // Others may have taken it since.
+            // Another process may have taken it since.
             assert!(!backing.ends_with("image\n") && !backing.ends_with("sh\n"), "{path} {backing}");
         }
     }
 
-    /// A shell's words, in a mount table of its own.
+    /// Starts work in a mount table of its own.
     fn elsewhere(work: impl FnOnce() -> String) -> Worker {
         Worker::start(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
@@ -602,8 +604,8 @@ mod tests {
         .unwrap()
     }
 
-    /// A shell that makes file systems until one has one of these numbers, and there a loop device,
-    /// which it prints.
+    /// Returns a shell script that mounts file systems until one has one of these numbers, attaches
+    /// a loop device there, and prints it.
     fn take_one_of(numbers: &str) -> String {
         format!(
             "for i in $(seq 400); do [ $i -gt 80 ] || mount -t tmpfs none /mnt; n=$(stat -c %d /mnt)
@@ -613,7 +615,7 @@ mod tests {
         )
     }
 
-    /// The kernel gives the numbers of file systems away again as soon as they are gone.
+    /// The kernel reuses the numbers of file systems as soon as they are gone.
     #[test]
     fn what_another_has_by_a_number_that_was_ours_stays() {
         let name = "what_another_has_by_a_number_that_was_ours_stays";
@@ -630,7 +632,7 @@ mod tests {
         let Some(Ended::Said(said)) = sandbox.wait(EVENT_WAIT).unwrap() else { panic!() };
         let said = String::from_utf8(said).unwrap();
         let (numbers, device) = said.rsplit_once('\n').unwrap();
-        // As long as someone has it open it is not gone, and is waited for.
+        // A device that is held open is not gone, and the sandbox waits for it.
         let held = fs::File::open(device).unwrap();
         let another = std::thread::scope(|scope| {
             scope.spawn(move || sandbox.end(EVENT_WAIT));
@@ -710,7 +712,7 @@ mod tests {
         let work = |inside: &Inside| {
             assert!(inside.changed().unwrap().is_empty() && inside.mounts().unwrap().is_empty());
             run(&format!("(setsid {sleep} <&- >&- 2>&- &)"));
-            // Until the shell is gone, and setsid(1) has become it.
+            // Wait until the shell is gone, and setsid(1) has become the sleep.
             while !matches!(&inside.processes().unwrap()[..], [(_, line)] if *line == sleep) {}
             Vec::new()
         };
@@ -721,13 +723,13 @@ mod tests {
         assert!(!is_running(&sleep));
     }
 
-    /// As a user other than root.
+    /// Runs work as a user other than root.
     fn as_nobody(work: impl FnOnce() -> String) -> String {
         let worker = Worker::start(|| {
             nix::unistd::setgroups(&[]).unwrap();
             nix::unistd::setgid(65534.into()).unwrap();
             nix::unistd::setuid(65534.into()).unwrap();
-            // Or /proc/self is root's.
+            // Otherwise /proc/self belongs to root.
             nix::sys::prctl::set_dumpable(true).unwrap();
             work() + "\n"
         });
@@ -767,7 +769,7 @@ mod tests {
         assert!(!Path::new("/tmp/sandbox-test").exists());
     }
 
-    /// There is no overlay of it, but of its directories one by one.
+    /// Such a directory has no overlay, but each of its directories has one.
     #[test]
     fn without_root_a_directory_with_mounts_below_keeps_its_mode() {
         let name = "without_root_a_directory_with_mounts_below_keeps_its_mode";
@@ -818,8 +820,8 @@ mod tests {
                 start.elapsed()
             })
             .min();
-        // It is 10 ms; others may be at work on this machine, but nothing here waits for a time to
-        // be over.
+        // It takes 10 ms. Other programs may load this machine, but nothing here waits for a time
+        // to be over.
         assert!(took < Some(Duration::from_millis(200)), "{took:?}");
         assert!(!is_running(&sleep));
         assert!(mount_table::read().unwrap().iter().all(|entry| entry.source != maker::SOURCE));

@@ -1,10 +1,10 @@
-//! A program and all that it starts, followed with ptrace(2): what is executed, how many system
-//! calls are made, and something done exactly before one of them.
+//! Follows a program and all processes that it starts, with ptrace(2): records executions, counts
+//! system calls, and acts exactly before one of them.
 //!
-//! A thread of its own traces: only the thread that traces a process can wait for it, and the
+//! Tracing has a thread of its own: only the thread that traces a process can wait for it, and the
 //! output of the program has to be read meanwhile. When that thread ends, the kernel releases every
-//! process that is still traced, alive; so ends a trace. The program itself is never reaped here:
-//! that is for the caller that started it.
+//! process that is still traced, alive; this is how a trace ends. The program itself is never
+//! reaped here: the caller that started it does that.
 //!
 //! The thread waits only for stops of processes that it traces, so any number of programs can be
 //! traced at the same time. No other thread of the process may wait for any child without
@@ -27,14 +27,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often to look for stops once the program itself has ended: then the kernel cannot be asked
-/// to wait.
+/// Pause between two checks for stops once the program itself has ended: then the kernel cannot be
+/// asked to wait.
 const TICK: Duration = Duration::from_micros(200);
 
-/// How long to wait, when everything is over, for a process that was forked to execute something.
+/// Limit for the last wait for a process that was forked to execute something.
 const LAST_EXECUTIONS: Duration = Duration::from_millis(100);
 
-/// `PTRACE_O_*`: everything that is started is traced as well; stops at system calls are told from
+/// `PTRACE_O_*`: trace all started processes as well; distinguish stops at system calls from
 /// others.
 const OPTIONS: c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEFORK
@@ -42,64 +42,64 @@ const OPTIONS: c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXEC;
 
-/// How the kernel shows a stop at a system call.
+/// Status with which the kernel reports a stop at a system call.
 const AT_SYSTEM_CALL: c_int = libc::SIGTRAP | 0x80;
 
-/// What to follow.
+/// Events to follow.
 #[derive(Clone, Debug)]
 pub enum Trace {
-    /// Every system call, and what is executed. The program takes several times as long.
+    /// System calls and executions. The program takes several times as long.
     SystemCalls,
-    /// What is executed, and nothing else: hardly noticeable. [`Look`] is asked each time.
+    /// Executions only, at a hardly noticeable cost. [`Look`] is called at each of them.
     Executions(Option<Look>),
 }
 
-/// A look around while everything that the program does stands still at an execution: what it
-/// finds, for people.
+/// Function that looks around while everything that the program does stands still at an execution.
+/// Its result is for people.
 #[derive(Clone)]
 pub struct Look(Arc<dyn Fn() -> Vec<String> + Send + Sync>);
 
-/// What was followed.
+/// Result of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Traced {
-    /// How many were begun, by all processes together, from the first of the program itself to the
-    /// end of the call or the interruption.
+    /// Number of system calls that began in all processes together, from the first one of the
+    /// program itself to the end of the call or the interruption.
     pub system_calls: usize,
-    /// How many of them made, removed or renamed a file, mounted, unmounted, or changed a loop
-    /// device.
+    /// Number of them that created, removed or renamed a file, mounted, unmounted, or changed a
+    /// loop device.
     pub changes: usize,
-    /// What was executed after the program itself, in order.
+    /// Executions after that of the program itself, in order.
     pub executions: Vec<Execution>,
-    /// What [`Look`] found, without repetitions.
+    /// Results of [`Look`], without repetitions.
     pub found: Vec<String>,
-    /// The interruption, if it came.
+    /// Interruption, if it happened.
     pub interrupted: Option<Interrupted>,
 }
 
-/// Where a program was when it was interrupted.
+/// Moment at which a program was interrupted.
 #[derive(Clone, Debug)]
 pub struct Interrupted {
-    /// When.
+    /// Time of the interruption.
     pub at: Instant,
-    /// The name of the process that was about to make the system call, or had made the change.
+    /// Name of the process that was about to make the system call, or had made the change.
     pub name: String,
-    /// The system call that was the change.
+    /// System call that made the change.
     pub change: Option<&'static str>,
 }
 
-/// A program that was executed.
+/// Execution of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Execution {
-    /// By whom.
+    /// Process that executed it.
     pub pid: i32,
-    /// Its arguments, with its own name, as everybody on the machine can read them. Raw: secrets
-    /// may be in them.
+    /// Arguments, with the program's own name, as every user of the machine can read them. Raw:
+    /// secrets may be in them.
     pub words: Vec<OsString>,
-    /// Its environment, as `NAME=value`. Raw, too.
+    /// Environment, as `NAME=value`. Raw, too.
     pub environment: Vec<OsString>,
 }
 
-/// A moment in the life of a program, and of those it starts.
+/// Moment in the life of a program and of the processes that it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// This system call, counted from 1, is about to begin.
@@ -108,15 +108,15 @@ pub enum Point {
     Change(usize),
 }
 
-/// Something to be done at a point.
+/// Action at a point.
 pub struct Interruption {
-    /// When.
+    /// Point of the action.
     pub point: Point,
-    /// What. The trace ends with it.
+    /// Action. The trace ends with it.
     pub act: Box<dyn FnOnce() + Send>,
 }
 
-/// A program that is being followed.
+/// Program that is being followed.
 #[derive(Debug)]
 pub struct Tracer {
     thread: JoinHandle<Result<Traced>>,
@@ -124,7 +124,7 @@ pub struct Tracer {
 }
 
 impl Look {
-    /// Asks this.
+    /// Creates a look from a function.
     pub fn new(look: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(look))
     }
@@ -142,16 +142,16 @@ impl fmt::Debug for Interruption {
     }
 }
 
-/// Whether this process may trace those it starts: not under every seccomp profile, nor with every
-/// setting of `kernel.yama.ptrace_scope`.
+/// Reports whether this process may trace the processes that it starts. Some seccomp profiles and
+/// some settings of `kernel.yama.ptrace_scope` forbid it.
 pub fn is_possible() -> bool {
-    // Tried once: two forks at a time would wait for each other's copies of a pipe.
+    // Try only once: two forks at a time would wait for each other's copies of a pipe.
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(trace::can_trace)
 }
 
-/// The command will be started for [`Tracer::follow`], by the same thread, and stands still until
-/// then.
+/// Prepares a command for [`Tracer::follow`]. The same thread must start it; it stands still until
+/// it is followed.
 pub fn offer(command: &mut Command) {
     flexvol_linux::raw::before_exec(command, || trace::ptrace(PtraceRequest::TraceMe, 0, 0));
 }
@@ -160,7 +160,7 @@ impl Tracer {
     /// Follows a program that was started after an [`offer`].
     pub fn follow(program: Pid, trace: Trace, interruption: Option<Interruption>) -> Result<Self> {
         let pid = program.as_raw_pid();
-        // It is stopped at the end of its execve(2), and stays so until the thread takes over.
+        // It is stopped at the end of its execve(2), and stays stopped until the thread takes over.
         let handed_over = trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)
             .and_then(|_| trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WNOHANG))
             .and_then(|_| trace::ptrace(PtraceRequest::Detach, pid, libc::SIGSTOP))
@@ -192,8 +192,8 @@ impl Tracer {
         }
     }
 
-    /// Releases whatever is left; what was seen. Called when the program has ended and before it
-    /// is reaped.
+    /// Releases the remaining processes and returns the result. Must be called when the program has
+    /// ended and before it is reaped.
     pub fn end(self) -> Result<Traced> {
         let _ = self.over.send(());
         self.thread.join().map_err(|_| anyhow!("the thread that traces has panicked"))?
@@ -202,7 +202,7 @@ impl Tracer {
 
 struct Following {
     program: i32,
-    /// How to let a process go on.
+    /// Request that resumes a process.
     resume: PtraceRequest,
     look: Option<Look>,
     interruption: Option<Interruption>,
@@ -213,11 +213,11 @@ struct Following {
 
 #[derive(Default)]
 struct Tracee {
-    /// Stops at the beginning and at the end of a system call look the same, and take turns.
+    /// True within a system call. The stops at its beginning and end look the same, and alternate.
     in_call: bool,
-    /// What the system call may change.
+    /// Change that the system call may make.
     change: Option<&'static str>,
-    /// Whether it is what its parent was, and may yet execute something.
+    /// True if it still runs the program of its parent, and may yet execute something.
     forked: bool,
 }
 
@@ -236,7 +236,7 @@ impl Following {
         trace::ptrace(PtraceRequest::Seize, self.program, OPTIONS).context("trace the program")?;
         trace::wait_traced(Some(self.program), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)?;
         self.tracees.insert(self.program, Tracee::default());
-        // Stopped like by the job control of a shell; now that it is known to stand, it may go.
+        // It was stopped as if by a shell's job control. The stop is confirmed: let it continue.
         trace::wait_traced(Some(self.program), libc::WSTOPPED | libc::WNOHANG)?;
         if let Some(program) = Pid::from_raw(self.program) {
             let _ = kill_process(program, Signal::CONT);
@@ -245,11 +245,11 @@ impl Following {
         Ok(())
     }
 
-    /// While the program runs, and then as long as told.
+    /// Follows the program until its end, then the other processes until the trace is ended.
     fn follow(&mut self) -> Result<()> {
         let change = libc::WSTOPPED | libc::WEXITED;
         loop {
-            // Looked at first: what has ended is gone once it was waited for.
+            // Peek first: a process that has ended is gone after the wait.
             let Some(seen) = trace::wait_traced(None, change | libc::WNOWAIT)? else { return Ok(()) };
             if seen.pid == self.program && seen.has_ended() {
                 break;
@@ -265,8 +265,8 @@ impl Following {
         self.follow_rest()
     }
 
-    /// The program waits to be reaped, so that the kernel would have nothing else to tell:
-    /// everybody is asked in turn.
+    /// Follows the remaining processes. The program waits to be reaped, so the kernel would report
+    /// nothing else: each process is asked in turn.
     fn follow_rest(&mut self) -> Result<()> {
         let mut until = None;
         while !self.tracees.is_empty() && self.traced.interrupted.is_none() {
@@ -287,7 +287,7 @@ impl Following {
         Ok(())
     }
 
-    /// Whether there was anything new.
+    /// Asks every traced process. Reports whether there was anything new.
     fn ask_everybody(&mut self) -> Result<bool> {
         let mut moved = false;
         for pid in self.tracees.keys().copied().collect::<Vec<_>>() {
@@ -313,7 +313,7 @@ impl Following {
         }
         match event {
             0 if signal == AT_SYSTEM_CALL => return self.at_system_call(pid),
-            // On its way to the process.
+            // Deliver the signal to the process.
             0 => return self.go_on(pid, signal),
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
                 if let Ok(child) = trace::ptrace_message(pid) {
@@ -334,7 +334,7 @@ impl Following {
         self.go_on(pid, 0);
     }
 
-    /// A process that was killed meanwhile cannot go on, and need not.
+    /// Resumes a process. If it was killed meanwhile, the error does not matter.
     fn go_on(&self, pid: i32, signal: c_int) {
         let _ = trace::ptrace(self.resume, pid, signal);
     }
@@ -343,7 +343,7 @@ impl Following {
         let tracee = self.tracees.entry(pid).or_default();
         tracee.in_call = !tracee.in_call;
         let reached = if tracee.in_call {
-            // Of no interest on the way to a certain call.
+            // The changes do not matter on the way to a certain call.
             let counts_calls = self
                 .interruption
                 .as_ref()
@@ -360,7 +360,7 @@ impl Following {
         {
             let name = process::name(pid).unwrap_or_default();
             self.traced.interrupted = Some(Interrupted { at: Instant::now(), name, change: reached.1 });
-            // It stands still until this thread has ended.
+            // The process stands still until this thread has ended.
             return (interruption.act)();
         }
         self.go_on(pid, 0);

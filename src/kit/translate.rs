@@ -1,7 +1,8 @@
-//! FlexVolume volumes as volumes of CSI drivers, and back, in the files that they are written in.
-//! What becomes of one object is [`flexvol_model::translate`]'s.
+//! Translates FlexVolume volumes to volumes of CSI drivers, and back, in their files.
+//! [`flexvol_model::translate`] translates each object.
 //!
-//! Pure: a text in, a text out. It is all or nothing: where one object is refused there is no text.
+//! The module is pure: its input and its output are texts. It is all or nothing: if one object is
+//! refused, the text stays as it is.
 
 use crate::yaml::{self, Lines};
 pub use flexvol_model::translate::{TARGETS, To, is_target, target_names, through};
@@ -10,39 +11,39 @@ use flexvol_model::translate::{self, Refusal, Translation};
 use flexvol_protocol::failure::Failure;
 use serde_json::Value;
 
-/// Which way.
+/// Direction of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction<'a> {
     /// To a CSI driver.
     ToCsi(To<'a>),
-    /// To the FlexVolume that it was.
+    /// To the original FlexVolume.
     ToFlex,
 }
 
-/// What became of a text.
+/// Result of a translation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Translated {
-    /// The whole text; of one with refusals the text as it was.
+    /// Whole text; unchanged if there are refusals.
     pub text: String,
     /// Objects that were translated.
     pub objects: Vec<Object>,
-    /// Objects that were not, and why, by line.
+    /// Objects that were refused, with line and reason.
     pub refusals: Vec<(usize, Refusal)>,
 }
 
-/// An object that was translated.
+/// Object that was translated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// Where it is written, counted from 1.
+    /// Line of the object, counted from 1.
     pub line: usize,
     /// Kind and name.
     pub title: String,
-    /// As it is now, and what its reader has to know.
+    /// New object, and information for its reader.
     pub translation: Translation,
 }
 
-/// Translates every object of a text, also those in lists. What is no FlexVolume, or was none,
-/// stays as it is.
+/// Translates every object of a text, also those in lists. An object that is not a FlexVolume, or
+/// was not one, stays as it is.
 pub fn translate(text: &str, direction: Direction<'_>) -> Result<Translated, Failure> {
     let documents = yaml::parse_with_lines(text)?;
     let mut all = Translated::default();
@@ -54,7 +55,7 @@ pub fn translate(text: &str, direction: Direction<'_>) -> Result<Translated, Fai
 }
 
 impl Translated {
-    /// The object as it is then, if it is another.
+    /// Translates an object. Returns the new object, if it differs.
     fn object(&mut self, object: &Value, lines: &Lines, direction: Direction<'_>) -> Option<Value> {
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
         if let Some(items) = object.get("items").and_then(Value::as_array).filter(|_| kind.ends_with("List"))

@@ -1,9 +1,9 @@
-//! YAML as Kubernetes reads it: every document a tree of JSON values.
+//! Reads YAML as Kubernetes does: every document becomes a tree of JSON values.
 //!
-//! For files that Kubernetes reads too: kubelet's configuration, pods, volumes and secrets.
+//! Meant for files that Kubernetes reads, too: kubelet's configuration, pods, volumes and secrets.
 //! Kubernetes turns them into JSON first (sigs.k8s.io/yaml), with the plain scalars of YAML 1.1:
-//! `yes`, `on`, `y` and `0755` are no strings there, and a driver's option that is no string is
-//! refused by the API server. So they are none here.
+//! `yes`, `on`, `y` and `0755` are not strings there, and the API server refuses a driver's option
+//! that is not a string. So they are not strings here.
 //!
 //! ```
 //! let documents = flexvol_kit::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, 1.5, ~]\n").unwrap();
@@ -11,19 +11,19 @@
 //! assert_eq!(documents[1], serde_json::json!({"b": [493, "0755", 1000, 1.5, null]}));
 //! ```
 //!
-//! What follows from that:
+//! Consequences:
 //!
-//! * a merge (`<<`) is carried out where it stands, over what stands before it;
+//! * a merge (`<<`) applies where it stands, and overrides what stands before it;
 //! * a key that is a number or a boolean becomes its text, a key that is null or a list is an
 //!   error;
-//! * dates stay strings; `.inf`, `.nan` and `!!binary` have no JSON and are errors.
+//! * dates stay strings; `.inf`, `.nan` and `!!binary` have no JSON form and are errors.
 //!
-//! [`parse_with_lines`] also tells where everything is written, for who has to name the place of a
+//! [`parse_with_lines`] also returns the lines of all parts, for callers that report the place of a
 //! mistake.
 //!
-//! Stricter than Kubernetes in one point: a key that stands twice in a mapping is an error, where
-//! some of its programs take the last silently. And bounded: [`DEPTH`] levels, [`NODES`] nodes
-//! after all aliases.
+//! It is stricter than Kubernetes in one point: a key that stands twice in a mapping is an error,
+//! where some programs of Kubernetes silently take the last one. Its input is limited to [`DEPTH`]
+//! levels, and to [`NODES`] nodes after all aliases.
 
 mod lines;
 mod rewrite;
@@ -39,27 +39,27 @@ use serde_json::{Map, Value};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-/// Inside, a mistake keeps its place.
+/// Result whose error has a place in the text.
 type Result<T, E = Mistake> = std::result::Result<T, E>;
 
-/// How deep lists and mappings may be nested; `serde_json` draws its line at the same place.
+/// Limit for nested lists and mappings; `serde_json` has the same limit.
 pub const DEPTH: usize = 128;
 
-/// How many values a text may stand for, each alias counted as all it repeats.
+/// Limit for the values of a text; each alias counts as everything that it repeats.
 pub const NODES: usize = 100_000;
 
-/// So many bytes of a text that is repeated count as one value.
+/// Bytes of a repeated text that count as one value.
 const REPEATED: usize = 256;
 
-/// Reads every document of a text; documents without content are left out.
+/// Reads every document of a text; documents without content are skipped.
 ///
-/// JSON is YAML. The error says where (line and column) and repeats nothing of the text: it may be
-/// a Secret.
+/// JSON is YAML. The error names line and column, and repeats nothing of the text, which may be a
+/// Secret.
 pub fn parse(text: &str) -> Result<Vec<Value>, Failure> {
     Ok(parse_with_lines(text)?.into_iter().map(|(document, _)| document).collect())
 }
 
-/// The same, and with each document the lines that its parts are written in.
+/// Reads every document like [`parse`], with the lines of its parts.
 pub fn parse_with_lines(text: &str) -> Result<Vec<(Value, Lines)>> {
     let mut parser = Parser::new_from_str(text);
     let mut tree = Tree::default();
@@ -70,14 +70,14 @@ pub fn parse_with_lines(text: &str) -> Result<Vec<(Value, Lines)>> {
     Ok(tree.documents)
 }
 
-/// What is no YAML, or none that JSON can say, and where.
+/// Error in a text: not YAML, or YAML without a JSON form, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// Counted from 1.
+    /// Column, counted from 1.
     pub column: usize,
-    /// Nothing of the text is in it.
+    /// Description, which contains nothing of the text.
     pub what: String,
 }
 
@@ -88,12 +88,12 @@ impl From<Mistake> for Failure {
 }
 
 fn in_syntax(error: &ScanError) -> Mistake {
-    // What follows a colon is a character of the text.
+    // The part after a colon is a character of the text.
     let what = error.info().split(": ").next().unwrap_or_default();
     At(*error.marker()).mistake(what)
 }
 
-/// A place in the text.
+/// Place in the text.
 #[derive(Clone, Copy)]
 struct At(Marker);
 
@@ -103,7 +103,7 @@ impl At {
     }
 }
 
-/// The documents so far, and the way from the root of the current one to where the parser is.
+/// Documents so far, and the path from the root of the current one to the parser's position.
 #[derive(Default)]
 struct Tree {
     documents: Vec<(Value, Lines)>,
@@ -112,7 +112,7 @@ struct Tree {
     nodes: usize,
 }
 
-/// A list or mapping whose end has not been read.
+/// List or mapping whose end has not been read.
 struct Open {
     node: YamlNode,
     anchor: usize,
@@ -124,7 +124,7 @@ enum YamlNode {
         list: Vec<Value>,
         lines: Vec<Lines>,
     },
-    /// `lines` has the keys that are written here, and not those that a merge brings.
+    /// `lines` has the keys that are written here, but not those that a merge brings.
     Mapping {
         map: Map<String, Value>,
         key: Option<Key>,
@@ -132,7 +132,7 @@ enum YamlNode {
     },
 }
 
-/// What stands before the colon.
+/// Part before the colon.
 enum Key {
     Named(String),
     Merge,
@@ -161,7 +161,7 @@ impl Tree {
                 let value = self.anchors.get(&anchor);
                 let value = value.ok_or_else(|| at.mistake("the alias names what it is part of"))?.clone();
                 self.count_all(&value, self.open.len(), at)?;
-                // What it repeats is written elsewhere; here is the alias.
+                // The repeated value is written elsewhere; only the alias is here.
                 self.add(value, Below::Nothing, 0, at)
             }
             Event::Nothing
@@ -192,10 +192,10 @@ impl Tree {
         self.add(value, below, anchor, at)
     }
 
-    /// A finished value: a document, an entry, a key or the value of one.
+    /// Adds a finished value: a document, an entry, a key or the value of a key.
     fn add(&mut self, value: Value, below: Below, anchor: usize, at: At) -> Result<()> {
         if anchor > 0 {
-            // Kept once more for what may follow.
+            // It is kept once more for later aliases.
             self.count_all(&value, 0, at)?;
             self.anchors.insert(anchor, value.clone());
         }
@@ -252,7 +252,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Everything in a value that is about to be repeated `depth` levels down.
+    /// Counts everything in a value that is about to be repeated `depth` levels down.
     fn count_all(&mut self, value: &Value, depth: usize, at: At) -> Result<()> {
         let length = value.as_str().map_or(0, str::len);
         self.count(1 + length / REPEATED, at)?;
@@ -269,7 +269,8 @@ fn too_deep(at: At) -> Mistake {
     at.mistake(&format!("more than {DEPTH} levels of lists and mappings"))
 }
 
-/// What `<<` names, a mapping or a list of them in which the first wins, over what is there.
+/// Merges the value of `<<` over the existing members: a mapping, or a list of mappings in which
+/// the first one wins.
 fn merge(map: &mut Map<String, Value>, value: Value, at: At) -> Result<()> {
     let several = match value {
         Value::Array(list) => list,
@@ -296,7 +297,7 @@ mod tests {
         documents.remove(0)
     }
 
-    /// What is written in which line, as far as there is a line of its own.
+    /// Returns the line of a value; 0 if it has no line of its own.
     fn line(text: &str, keys: &[&str]) -> usize {
         let documents = parse_with_lines(text).unwrap();
         let step = |lines: Option<&Lines>, key: &&str| match key.parse() {

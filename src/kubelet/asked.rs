@@ -1,5 +1,4 @@
-//! The arguments that a person wants a driver to be called with, right or wrong, and the secrets in
-//! them.
+//! Arguments of a call that a user requests, valid or not, and the secrets in them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,23 +8,23 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// The key of each secret begins with it.
+/// Prefix of the key of each secret.
 pub(super) const PREFIX: &str = "kubernetes.io/secret/";
 
-/// The arguments of one call, verb first, that need not be right.
+/// Arguments of one call, verb first; they may be invalid.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// As the driver gets them.
+    /// Arguments as the driver receives them.
     pub arguments: Vec<OsString>,
-    /// The secrets in them by their keys, as far as they can be told.
+    /// Secrets in the arguments by key, as far as they can be recognized.
     pub secrets: BTreeMap<String, Secret>,
-    /// For people, the secrets masked.
+    /// Arguments for display, with the secrets masked.
     pub shown: Vec<String>,
 }
 
 impl Asked {
-    /// Looks for secrets in the arguments. One that may hold some and cannot be read is masked as a
-    /// whole.
+    /// Finds the secrets in the arguments. An argument that may hold secrets but cannot be parsed
+    /// is masked as a whole.
     pub fn new(arguments: Vec<OsString>) -> Self {
         let (mut secrets, mut shown) = (BTreeMap::new(), Vec::new());
         for argument in &arguments {
@@ -39,23 +38,23 @@ impl Asked {
         Self { arguments, secrets, shown }
     }
 
-    /// The verb; empty if there is none.
+    /// Returns the verb; empty if there is none.
     pub fn verb(&self) -> &str {
         self.shown.first().map_or("", String::as_str)
     }
 
-    /// Masks the secrets in what the driver prints.
+    /// Returns a redactor that masks these secrets in the output of the driver.
     pub fn redactor(&self) -> Redactor {
         Redactor::new(self.secrets.values())
     }
 
-    /// The options, if there are any that a driver could read.
+    /// Returns the options, if one of the arguments holds valid ones.
     pub fn options(&self) -> Option<Options> {
         self.arguments.iter().skip(1).find_map(|argument| Options::parse(argument).ok())
     }
 }
 
-/// The JSON object with its secrets masked; `None` if it is none.
+/// Returns the JSON object with its secrets masked; `None` if the text is not a JSON object.
 fn mask(text: &str, secrets: &mut BTreeMap<String, Secret>) -> Option<String> {
     let mut object: Map<String, Value> = serde_json::from_str(text).ok()?;
     for (key, value) in &mut object {

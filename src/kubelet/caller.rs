@@ -1,4 +1,4 @@
-//! Calls a driver and remembers, as kubelet does, which verbs it lacks.
+//! Calls of a driver; the caller remembers, as kubelet does, the verbs that the driver lacks.
 
 use super::exec::{self, End, Run, Terms};
 use super::verdict::{Fault, Verdict};
@@ -13,31 +13,31 @@ use std::time::Duration;
 /// One driver as kubelet knows it between two probes.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Absolute: kubelet never searches.
+    /// Absolute path: kubelet does not search.
     pub executable: PathBuf,
-    /// How it is executed.
+    /// Settings for its execution.
     pub terms: Terms,
     unsupported: BTreeSet<Verb>,
 }
 
-/// One call: what was asked, what came back, what kubelet makes of it.
+/// One call: arguments, answer, and kubelet's verdict.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// From the verb on, secrets masked: for people.
+    /// Arguments from the verb on, secrets masked, for display.
     pub arguments: Vec<String>,
-    /// `None` if the verb is known to be missing: then kubelet does not execute the driver.
+    /// `None` if the verb is known to be missing: kubelet then does not execute the driver.
     pub run: Option<Run>,
-    /// Secrets masked.
+    /// Kubelet's verdict, secrets masked.
     pub verdict: Verdict,
 }
 
 impl Caller {
-    /// A driver that was just found.
+    /// Returns the caller for a driver that was just found.
     pub fn new(executable: impl Into<PathBuf>) -> Self {
         Self { executable: executable.into(), terms: Terms::default(), unsupported: BTreeSet::new() }
     }
 
-    /// Calls the driver, unless it once said that it lacks the verb.
+    /// Calls the driver, unless it answered before that it lacks the verb.
     pub fn call(&mut self, call: &Call) -> Exchange {
         let (verb, arguments) = (call.verb(), masked(call));
         if self.unsupported.contains(&verb) {
@@ -52,8 +52,8 @@ impl Caller {
         Exchange { arguments, verdict, ..exchange }
     }
 
-    /// Executes the driver with any arguments at all, and remembers nothing. They are shown as they
-    /// are.
+    /// Executes the driver with arbitrary arguments and remembers nothing. The arguments are
+    /// recorded without masking.
     pub fn execute(&self, arguments: &[OsString]) -> Exchange {
         Exchange::of(arguments, exec::run(&self.executable, arguments, &self.terms))
     }
@@ -65,13 +65,13 @@ impl Caller {
         (exchange, capabilities)
     }
 
-    /// The verbs that said `Not supported` so far.
+    /// Returns the verbs that were answered with `Not supported` so far.
     pub fn unsupported(&self) -> &BTreeSet<Verb> {
         &self.unsupported
     }
 }
 
-/// Calls the `init` of several drivers at the same time: one that hangs holds up no other.
+/// Calls `init` of several drivers at the same time: one that hangs does not delay the others.
 pub(super) fn init_each(executables: &[PathBuf], terms: &Terms) -> Vec<Exchange> {
     let arguments = Call::Init.to_arguments();
     let runs = exec::run_each(executables, &arguments, terms);
@@ -85,12 +85,12 @@ impl Exchange {
         Self { arguments, run: Some(run), verdict }
     }
 
-    /// How long the driver took; nothing if it was not executed.
+    /// Returns the duration of the execution; zero if the driver was not executed.
     pub fn took(&self) -> Duration {
         self.run.as_ref().map_or(Duration::ZERO, |run| run.took)
     }
 
-    /// What kubelet makes of the answer to `init`.
+    /// Returns the capabilities that kubelet reads from the answer to `init`.
     pub fn capabilities(&self) -> Result<Capabilities> {
         match &self.verdict {
             Verdict::Success(status) => status.capabilities.ok_or_else(|| {
@@ -102,7 +102,7 @@ impl Exchange {
         }
     }
 
-    /// What kubelet does not say but a person wants to know, of a call that went wrong.
+    /// Returns the reason for a failed call, if kubelet itself does not report it.
     pub fn hint(&self) -> Option<String> {
         match self.run.as_ref().map(|run| &run.end)? {
             End::NotStarted(reason) => Some(format!("the driver cannot be executed: {reason}")),
@@ -129,7 +129,7 @@ fn internal(message: &str) -> Failure {
     Failure::new(Code::Internal, message)
 }
 
-/// argv from the verb on for people: the value of every secret is masked.
+/// Returns argv from the verb on for display: the value of every secret is masked.
 pub fn masked(call: &Call) -> Vec<String> {
     let plain = call.options().map(Options::to_json);
     let without = call.options().map(|options| without_secrets(options).to_json());
@@ -175,8 +175,8 @@ pub(super) mod tests {
         drop(file);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         let mut caller = Caller::new(path);
-        // A child of another test's may still hold the file open for writing, between fork and
-        // exec.
+        // A child process of another test may still hold the file open for writing, between fork
+        // and exec.
         while caller.execute(&[]).hint().is_some_and(|hint| hint.contains("busy")) {}
         caller.terms.patience = Duration::from_secs(20);
         Script { dir, caller }

@@ -1,9 +1,8 @@
-//! Real calls of kubelet's, written down without their secrets, so that someone else can make them
-//! again.
+//! Real calls of kubelet, recorded without their secrets, so that another person can repeat them.
 //!
-//! Masked are the values of all keys of the Secret, of options that are called like credentials,
-//! and whatever follows `password=` and its like in another. What cannot be understood as options
-//! is masked as a whole.
+//! Masks the values of all keys of the Secret and of all options whose names look like credentials.
+//! In other options, masks the text after `password=` and similar keys. Masks an argument as a
+//! whole if it looks like options but cannot be parsed.
 
 use super::asked::{Asked, PREFIX};
 use base64::Engine as _;
@@ -16,7 +15,7 @@ use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// How options are called whose values are credentials, in small letters.
+/// Parts of option names that mark the value as a credential, in lower case.
 const CREDENTIALS: &[&str] = &[
     "pass",
     "secret",
@@ -31,30 +30,30 @@ const CREDENTIALS: &[&str] = &[
     "signature",
 ];
 
-/// What a masked secret is when it is given to a driver again.
+/// Replacement for a masked secret when the call is repeated.
 const STAND_IN: &str = "replayed";
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Captured {
-    /// When it was seen.
+    /// Time of the call.
     pub time: String,
     /// The driver's directory.
     pub driver: String,
-    /// From the verb on, masked.
+    /// Arguments from the verb on, masked.
     pub arguments: Vec<String>,
 }
 
 impl Captured {
-    /// Of a call with these arguments, verb first.
+    /// Returns the record of a call with these arguments, verb first.
     pub fn of(time: String, driver: String, arguments: Vec<OsString>) -> Self {
         let shown = Asked::new(arguments).shown;
         Self { time, driver, arguments: shown.iter().map(|word| masked(word)).collect() }
     }
 
-    /// The arguments as a driver can be called with them: kubelet's own directory becomes `root`,
-    /// and masked secrets are those of no pod.
+    /// Returns the arguments for another call of a driver: kubelet's directory becomes `root`, and
+    /// masked secrets become placeholders.
     pub fn to_arguments(&self, root: &Path) -> Vec<OsString> {
         self.arguments.iter().map(|word| moved(word, root).unwrap_or_else(|| unmasked(word))).collect()
     }
@@ -76,7 +75,8 @@ fn masked(word: &str) -> String {
     Value::Object(options).to_string()
 }
 
-/// `username=u,password=***`, and `//***@host` for what stands before the host in an address.
+/// Returns `username=u,password=***`, and `//***@host` for credentials before the host of an
+/// address.
 fn without_passwords(text: &str) -> String {
     let word = |word: &str| match word.split_once('=') {
         Some((key, _)) if CREDENTIALS.iter().any(|name| key.to_lowercase().contains(name)) => {

@@ -1,8 +1,8 @@
-//! What kubelet does with devices by itself, for drivers that lack the verb
+//! Kubelet's own operations on devices, for drivers that lack the verb
 //! (pkg/volume/flexvolume/*-defaults.go).
 //!
-//! In one thing it is done more carefully than kubelet does it: a device without a known signature
-//! is formatted only if every byte of it is zero.
+//! One step is stricter than kubelet's: a device without a known signature is formatted only if
+//! every byte of it is zero.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::block::window::Window;
@@ -23,13 +23,13 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// A bind keeps the flags of what it shows; more is not asked for.
+/// Flags without restrictions: a bind mount keeps the flags of its source, and no others are added.
 const ALL_ALLOWED: MountFlags = MountFlags { suid: true, dev: true, exec: true, ..MountFlags::DEFAULT };
 
-/// For formatting, checking and growing. Kubelet sets none.
+/// Deadline for formatting, checking and growing. Kubelet sets none.
 const FORMAT_WAIT: Duration = Duration::from_mins(10);
 
-/// Shows the node's global directory at the pod's; read-only also if that is.
+/// Binds the node's global directory to the pod's directory; read-only also if its source is.
 pub fn bind(global: &TargetPath, target: &TargetPath, access: Access) -> Result<()> {
     let source = open_directory(global)?;
     let read_only = access == Access::ReadOnly || opened::is_on_read_only_mount(source.as_fd())?;
@@ -53,7 +53,7 @@ fn place(path: &TargetPath) -> Result<Place> {
     Place::open(path)?.with_context(|| format!("the directory above {path} is gone"))
 }
 
-/// Mounts a device on the global directory, with a new file system if it is blank.
+/// Mounts a device on the global directory, with a new file system if the device is blank.
 pub fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only: bool) -> Result<()> {
     let (path, deadline) = (Path::new(device), Deadline::after(FORMAT_WAIT));
     let opened = open_device(path)?;
@@ -95,7 +95,7 @@ fn open_device(path: &Path) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Lets the file system at a directory take all of its device.
+/// Grows the file system at a directory to the size of its device.
 pub fn grow(device: &str, target: &TargetPath) -> Result<()> {
     let path = Path::new(device);
     let opened = open_device(path)?;
@@ -109,8 +109,8 @@ pub fn grow(device: &str, target: &TargetPath) -> Result<()> {
     )
 }
 
-/// Where else the file system that is mounted at a directory shows the same root: as long as it
-/// does, kubelet does not unmount the device.
+/// Returns the other directories at which the mounted file system shows the same root. While there
+/// are any, kubelet does not unmount the device.
 pub fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
     let (global, table) = (place(global)?.resolved()?, mount_table::read()?);
     let Some(ours) = table.iter().rfind(|entry| entry.target == global) else { return Ok(Vec::new()) };
@@ -120,7 +120,7 @@ pub fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
     Ok(table.iter().filter(same).map(|entry| entry.target.display().to_string()).collect())
 }
 
-/// Fails while someone holds the device.
+/// Fails while the device is in use.
 pub fn is_free(device: &Path) -> Result<()> {
     let is_block = device.metadata().is_ok_and(|about| about.file_type().is_block_device());
     if !is_block || opened::is_claimed(device) != Ok(true) {

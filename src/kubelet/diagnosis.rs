@@ -1,8 +1,8 @@
-//! What one call would leave behind in kubelet: lines in its log, an Event of the pod, a verb that
-//! is never called again; whether a secret is among it; and what the driver's author should do
-//! about each thing that went wrong.
+//! Traces that one call would leave in kubelet: lines in its log, an Event of the pod, a verb that
+//! is never called again. The diagnosis also names secrets in these traces and gives the driver's
+//! author a fix for each problem.
 //!
-//! Pure: everything follows from the arguments and what was seen of the process.
+//! Pure: the result depends only on the arguments and on what was observed of the process.
 
 use super::asked::Asked;
 use super::exec::{End, Run};
@@ -15,59 +15,60 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// A process that holds the output so much longer than the driver lives is worth a word.
+/// Shortest time after the driver's end for which a held output is reported.
 const LINGERING: Duration = Duration::from_millis(200);
 
-/// `init` runs while kubelet can look up no volume plugin of any kind.
+/// Longest `init` that is not reported as slow: while it runs, kubelet cannot look up any volume
+/// plugin.
 const SLOW_INIT: Duration = Duration::from_secs(1);
 
-/// Where a secret would be read by others.
+/// Places where others could read a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LeakPlace {
-    /// Kubelet's log.
+    /// Log of kubelet.
     Log,
-    /// An Event of the pod, which users of the namespace read.
+    /// Event of the pod, readable for users of the namespace.
     Event,
 }
 
-/// One key of a Secret that would get out.
+/// One key of a Secret that would leak.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Leak {
-    /// The key.
+    /// Key of the secret.
     pub key: String,
-    /// Where to.
+    /// Place where the secret would appear.
     pub place: LeakPlace,
 }
 
-/// Something to be fixed in the driver.
+/// Problem that has to be fixed in the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What is wrong, and what it leads to.
+    /// Problem and its consequence.
     pub problem: String,
-    /// What to do.
+    /// Fix, as an instruction.
     pub fix: String,
 }
 
-/// All of it, secrets masked.
+/// Complete diagnosis of a call, secrets masked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
-    /// The lines kubelet would log at its default verbosity.
+    /// Lines that kubelet would log at its default verbosity.
     pub log: Vec<String>,
-    /// What the pod's Event would say.
+    /// Text of the pod's Event.
     pub event: Option<String>,
-    /// Which secrets would be in these.
+    /// Secrets that would appear in these texts.
     pub leaks: Vec<Leak>,
-    /// The verb is not called again until a file in the driver's directory changes; what kubelet
-    /// does instead.
+    /// Kubelet's replacement for the verb, if kubelet does not call the verb again until a file in
+    /// the driver's directory changes.
     pub sticky: Option<&'static str>,
-    /// Worst first.
+    /// Findings, most severe first.
     pub findings: Vec<Finding>,
 }
 
 impl Diagnosis {
-    /// Of a call to `executable`; `verdict` is kubelet's, secrets not yet masked.
+    /// Diagnoses a call to `executable`; `verdict` is kubelet's, with the secrets not yet masked.
     pub fn of(executable: &Path, asked: &Asked, run: &Run, verdict: &Verdict) -> Self {
         let verb = Verb::parse(asked.verb().as_ref());
         let (log, event) = (log(executable, asked, run, verdict), event(asked, verb, verdict));
@@ -83,7 +84,7 @@ impl Diagnosis {
     }
 }
 
-/// The lines of `DriverCall.Run` and `handleCmdResponse`.
+/// Returns the log lines of `DriverCall.Run` and `handleCmdResponse`.
 fn log(executable: &Path, asked: &Asked, run: &Run, verdict: &Verdict) -> Vec<String> {
     let (path, verb) = (executable.display(), asked.verb());
     let failed = run.end != End::Exited(0);
@@ -118,7 +119,8 @@ fn log(executable: &Path, asked: &Asked, run: &Run, verdict: &Verdict) -> Vec<St
     lines
 }
 
-/// An executable that cannot be executed is one that cannot be found, for newer kubelets.
+/// Returns the error text of the process. Newer kubelets report an executable that cannot be
+/// executed as one that cannot be found.
 fn reason(end: &End) -> String {
     match end {
         End::NotStarted(_) => "executable file not found in $PATH".to_owned(),
@@ -126,7 +128,8 @@ fn reason(end: &End) -> String {
     }
 }
 
-/// The operation that fails, in kubelet's words, for the verbs whose failure becomes an Event.
+/// Returns the pod's Event, for verbs whose failure becomes one. It names the failed operation in
+/// kubelet's words.
 fn event(asked: &Asked, verb: Option<Verb>, verdict: &Verdict) -> Option<String> {
     let Verdict::Failure(fault) = verdict else { return None };
     let operation = match verb? {
@@ -163,7 +166,7 @@ fn leaks(asked: &Asked, run: &Run, log: &[String], event: Option<&str>) -> Vec<L
     leaks
 }
 
-/// A line for people: argv as it is shown, everything else without the secrets.
+/// Masks a log line for display: argv as it is shown, everything else without the secrets.
 fn clean(redactor: &Redactor, asked: &Asked, line: &str) -> String {
     let masked = asked.arguments.iter().zip(&asked.shown).fold(line.to_owned(), |line, (raw, shown)| {
         let raw = raw.to_string_lossy();
@@ -209,7 +212,7 @@ fn findings(asked: &Asked, verb: Option<Verb>, run: &Run, verdict: &Verdict) -> 
     all
 }
 
-/// Nothing for a proper Failure.
+/// Returns the finding for a fault; `None` for a proper Failure.
 fn of_fault(fault: &Fault) -> Option<Finding> {
     let (problem, fix) = match fault {
         Fault::Status { status, message, .. } if status == "Failure" && message.is_empty() => {
@@ -234,7 +237,7 @@ fn of_fault(fault: &Fault) -> Option<Finding> {
     Some(Finding { problem, fix: fix.into() })
 }
 
-/// What the output is instead of one JSON object.
+/// Describes an output that is not one JSON object.
 fn malformed(run: &Run) -> Finding {
     let first = run.output.iter().find(|byte| !byte.is_ascii_whitespace());
     let (problem, fix) = match (&run.end, first) {
@@ -273,7 +276,7 @@ fn not_started(why: &str) -> Finding {
     Finding { problem: format!("it cannot be executed: {why}"), fix: fix.into() }
 }
 
-/// What a Success should have said.
+/// Reports a field that is missing in a Success.
 fn forgotten(verb: Verb, status: &DriverStatus, asked: &Asked) -> Option<Finding> {
     let had_device = || asked.shown.get(1).is_some_and(|device| !device.is_empty());
     let (problem, fix) = match verb {
@@ -295,7 +298,7 @@ fn forgotten(verb: Verb, status: &DriverStatus, asked: &Asked) -> Option<Finding
     Some(Finding { problem: problem.into(), fix: fix.into() })
 }
 
-/// Go's `%q`.
+/// Quotes bytes like Go's `%q`.
 fn go_quoted(bytes: &[u8]) -> String {
     let mut quoted = "\"".to_owned();
     for chunk in bytes.utf8_chunks() {
@@ -380,7 +383,7 @@ mod tests {
         assert_eq!(diagnosis.log.last().unwrap(), last);
         assert_eq!(diagnosis.leaks, [Leak { key: "password".into(), place: LeakPlace::Log }]);
         assert!(diagnosis.findings.iter().any(|finding| finding.fix.starts_with("exit 0")));
-        // Shorter than what is looked for in texts.
+        // This secret is too short for the search in texts.
         let short = of(&["mount", "/d", r#"{"kubernetes.io/secret/p":"aA=="}"#], &run(b"", 1));
         assert_eq!(short.leaks.len(), 1);
         assert!(!short.log.join("").contains("aA=="), "{:?}", short.log);

@@ -1,5 +1,5 @@
-//! One execution of a driver: one pipe for both outputs, read until every process that holds it has
-//! closed it.
+//! One execution of a driver: one pipe for both outputs, read until every process that holds the
+//! pipe has closed it.
 
 mod running;
 mod start;
@@ -18,81 +18,84 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// `PATH` of a service under systemd, as kubelet has it.
+/// `PATH` of a service under systemd, which is also kubelet's.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The longest wait the kernel is asked for: it takes no number that is too large.
+/// Longest wait requested from the kernel, which rejects numbers that are too large.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
-/// How long one of several is watched at a time.
+/// Time to watch one of several executions before the next one.
 const SHORT_WAIT: Duration = Duration::from_millis(2);
 
-/// How a driver is executed.
+/// Settings for the execution of a driver.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// What the program is told that it is called, in place of its path: for one that is not yet
-    /// where kubelet will find it.
+    /// Program name passed as `argv[0]` instead of the path: for a driver that is not yet at the
+    /// place where kubelet will find it.
     pub name: Option<OsString>,
-    /// All of it: kubelet hands its own on unchanged.
+    /// Complete environment: kubelet passes its own on unchanged.
     pub environment: Vec<(OsString, OsString)>,
-    /// How long to wait. Kubelet itself waits for ever, but gives the pod up for the moment after
-    /// 123 s.
+    /// Deadline for the driver. Kubelet itself waits for ever; after 123 s it only gives up on the
+    /// pod for the moment.
     pub patience: Duration,
-    /// How many bytes to read. Kubelet reads on until its memory is full.
+    /// Limit for the output, in bytes. Kubelet has none: it reads until its memory is full.
     pub output_limit: usize,
-    /// Whether the driver is killed when this process is told to stop. Off, it is heard out.
+    /// True to kill the driver when this process receives a stop signal. If false, the driver may
+    /// finish.
     pub heeds_signals: bool,
-    /// Where it runs; `None` is where this process is, even if that directory is gone.
+    /// Working directory of the driver; `None`: the one of this process, even if it was removed.
     pub directory: Option<PathBuf>,
-    /// How long to wait for the end of the output once the driver itself has ended; who holds it
-    /// longer is left alone. `None`, as kubelet: no less than for the driver, and then the holders
-    /// are ended.
+    /// Time to wait for the end of the output after the driver itself has ended; a process that
+    /// holds the output longer is left alone. `None` is kubelet's way: the deadline of the driver
+    /// applies, and then the holders are ended.
     pub linger: Option<Duration>,
-    /// How the output is read.
+    /// Way in which the output is read.
     pub reader: Reader,
-    /// What the driver may use up.
+    /// Resource limits of the driver.
     pub limits: Limits,
-    /// Its umask; `None` is that of this process.
+    /// Umask of the driver; `None`: the one of this process.
     pub umask: Option<u32>,
-    /// Whether its standard input is one on which nothing ever comes, and not /dev/null: who reads
-    /// it hangs.
+    /// True for a standard input that never delivers anything, in place of /dev/null: a driver that
+    /// reads it hangs.
     pub silent_input: bool,
-    /// What it reads there instead, if anything: what must not be an argument.
+    /// Standard input of the driver, if any: for data that must not be passed as an argument.
     pub input: Option<Arc<Secret>>,
-    /// Who watches.
+    /// Observer of the execution.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// How the output is read.
+/// Ways to read the output of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// As soon as it comes, to its end.
+    /// Reads as soon as output arrives, up to its end.
     All,
-    /// Not at all: no one holds the reading end, as after a restart of kubelet.
+    /// Does not read: no process holds the reading end, as after a restart of kubelet.
     Closed,
-    /// A few bytes after each pause as long as the driver runs, from a pipe that holds no more than
-    /// the kernel must; then the rest.
+    /// Reads a few bytes after each pause as long as the driver runs, from a pipe of the smallest
+    /// size that the kernel allows; then reads the rest.
     Slow {
-        /// From one piece to the next.
+        /// Pause between two reads.
         pause: Duration,
     },
 }
 
-/// Watches a driver while it is executed, and may act on it: how the conformance kit follows and
-/// interrupts one. Each value watches one execution; the thread that executes the driver calls the
-/// methods in the order in which they stand here.
+/// Observer of a driver while it is executed; it may act on the driver. The conformance kit uses it
+/// to follow and to interrupt a driver. Each value watches one execution. The thread that executes
+/// the driver calls the methods in the order in which they are declared here.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// Before the start; may change how the driver is started. An error is why it is not.
+    /// Called before the start; may change how the driver is started. An error prevents the start.
     fn prepare(&self, command: &mut Command) -> io::Result<()>;
 
-    /// The driver runs, as the leader of a process group of its own. After an error it is killed.
+    /// Called after the start: the driver leads its own process group. An error kills the driver.
     fn started(&self, driver: Pid, at: Instant) -> io::Result<()>;
 
-    /// Called whenever something has happened, as long as the driver runs: does what is due, so
-    /// long after the start. When to be called again at the latest, counted from the start.
+    /// Called after every event while the driver runs: performs all actions that are due after
+    /// `elapsed`. Returns the time, counted from the start, at which to call it again at the
+    /// latest.
     fn running(&self, elapsed: Duration) -> Option<Duration>;
 
-    /// The driver has ended and is not reaped yet; or it cannot be ended, if not `exited`.
+    /// Called when the driver has ended but is not reaped yet; if not `exited`, it could not be
+    /// ended.
     fn ended(&self, exited: bool) -> io::Result<()>;
 }
 
@@ -116,28 +119,28 @@ impl Default for Terms {
     }
 }
 
-/// What one execution looked like from outside.
+/// One execution, as seen from outside.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// How the process ended.
+    /// End of the process.
     pub end: End,
-    /// When it ended, counted from the start; `None` if it had to be stopped.
+    /// Time of its end, counted from the start; `None` if it had to be stopped.
     pub exited: Option<Duration>,
-    /// When the last holder of the pipe closed it; `None` if reading was given up.
+    /// Time at which the last holder closed the pipe; `None` if reading was given up.
     pub closed: Option<Duration>,
-    /// The whole time, a stop included.
+    /// Total duration, including a stop.
     pub took: Duration,
-    /// Standard output and error as they were interleaved. Raw: a careless driver repeats secrets
-    /// in it.
+    /// Standard output and standard error, interleaved as written. Not masked: a careless driver
+    /// prints secrets.
     pub output: Vec<u8>,
-    /// Why it was stopped, if it was.
+    /// Reason why it was stopped, if it was.
     pub stopped: Option<Stop>,
-    /// Whether someone stopped listening while it ran: the output may be cut off.
+    /// True if the reader stopped listening while it ran: the output may be cut off.
     pub unheard: bool,
 }
 
 impl Run {
-    /// Of a driver that was not executed.
+    /// Returns the record of a driver that was not executed.
     pub fn nothing() -> Self {
         Self::not_started("not executed", Duration::ZERO)
     }
@@ -155,32 +158,32 @@ impl Run {
     }
 }
 
-/// How a process ended.
+/// Ends of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With this exit status.
+    /// Exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signaled(i32),
-    /// It never started, or could not be watched: the system's reason.
+    /// Never started, or could not be watched: the system's reason.
     NotStarted(String),
-    /// Not even by SIGKILL: it sits in the kernel, on dead storage.
+    /// Survived even SIGKILL: it is stuck in the kernel, on dead storage.
     Immortal,
 }
 
-/// Why an execution was stopped.
+/// Reasons for stopping an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Kubelet would still be waiting.
+    /// `patience` ran out. Kubelet would still be waiting.
     Patience,
-    /// The output passed the limit.
+    /// The output exceeded the limit.
     OutputLimit,
     /// This process was told to stop.
     Told,
 }
 
 impl fmt::Display for End {
-    /// In the words of Go's `os/exec`, which kubelet shows.
+    /// Uses the words of Go's `os/exec`, which kubelet shows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(code) => write!(f, "exit status {code}"),
@@ -200,7 +203,7 @@ impl From<ExitStatus> for End {
     }
 }
 
-/// Executes `program` as kubelet does, but in a process group of its own, so that all of it can be
+/// Executes `program` as kubelet does, but in its own process group, so that the whole group can be
 /// stopped.
 pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run {
     let mut execution = Execution::begin(program, arguments, terms);
@@ -211,7 +214,7 @@ pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run 
     }
 }
 
-/// [`run`], of all of them at the same time: one that hangs holds up no other.
+/// Executes all programs at the same time like [`run`]: one that hangs does not delay the others.
 pub(super) fn run_each(programs: &[PathBuf], arguments: &[OsString], terms: &Terms) -> Vec<Run> {
     let begin = |program: &PathBuf| (Execution::begin(program, arguments, terms), None);
     let mut all: Vec<_> = programs.iter().map(begin).collect();
@@ -223,11 +226,11 @@ pub(super) fn run_each(programs: &[PathBuf], arguments: &[OsString], terms: &Ter
     all.into_iter().filter_map(|(_, run)| run).collect()
 }
 
-/// One execution that has begun, or could not.
+/// One execution that has begun or failed to begin.
 struct Execution<'a> {
     start: Instant,
     running: io::Result<Running<'a>>,
-    /// The end of its input on which nothing comes.
+    /// Writing end of the silent input, held open so that its reader waits.
     _held: Option<OwnedFd>,
 }
 
@@ -244,7 +247,7 @@ impl<'a> Execution<'a> {
         Self { start, running, _held: held }
     }
 
-    /// Watches for so long, or until something happens; all of it once it is over.
+    /// Watches for `wait` or until something happens; returns the [`Run`] once it is over.
     fn advance(&mut self, wait: Duration) -> Option<Run> {
         let advanced = match &mut self.running {
             Ok(running) => running.advance(wait),
@@ -285,7 +288,7 @@ pub(super) mod tests {
         String::from_utf8(run_with(&script(body), change).output).unwrap()
     }
 
-    /// Written by a driver into its `$dir`: the number of a process that it started.
+    /// Returns the number of a process that the driver started and wrote into its `$dir`.
     pub(super) fn child_of(script: &Script) -> i32 {
         fs::read_to_string(script.dir.path().join("child")).unwrap().trim().parse().unwrap()
     }
@@ -334,7 +337,7 @@ pub(super) mod tests {
             terms.reader = Reader::Slow { pause: Duration::from_millis(1) };
         });
         assert_eq!(run.output.len(), 8192);
-        // Half of it does not fit, and 64 bytes come out each time.
+        // Half of the output does not fit into the pipe, and each read takes 64 bytes.
         assert!(run.exited.unwrap() >= Duration::from_millis(60) && !run.unheard, "{run:?}");
     }
 
@@ -351,7 +354,8 @@ pub(super) mod tests {
         assert_eq!(said(body, |_| {}), free);
     }
 
-    /// In `ls` itself 3 is the directory that it lists. What this process was given is left out.
+    /// Descriptor 3 of `ls` itself is the directory that it lists. Descriptors that this process
+    /// inherited are left out.
     #[test]
     fn nothing_else_is_open() {
         let mut caller = super::super::Caller::new("/bin/ls");
@@ -371,7 +375,7 @@ pub(super) mod tests {
             ours.map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(open(Limits::default()), ["0", "1", "2", "3"]);
-        // Another way of starting it.
+        // Limits start the driver in another way.
         assert_eq!(open(Limits { files: Some(64), ..Limits::default() }), ["0", "1", "2", "3"]);
     }
 }

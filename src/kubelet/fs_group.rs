@@ -1,23 +1,23 @@
-//! Kubelet's way to give a volume to the pod's fsGroup: `SetVolumeOwnership` of pkg/volume.
+//! Change of a volume's group to the pod's fsGroup, as in `SetVolumeOwnership` of pkg/volume.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::{files, listing};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Everything below may be read and written by the group.
+/// Mode bits for files: the group may read and write.
 const FILE_BITS: u32 = 0o660;
 
-/// Directories may also be entered, and what is made in them inherits the group.
+/// Mode bits for directories: the group may also enter them, and new entries inherit the group.
 const DIRECTORY_BITS: u32 = FILE_BITS | 0o2110;
 
-/// Gives `path` and everything below it to `gid`. Only for writable volumes; kubelet ignores the
-/// error.
+/// Changes the group of `path` and everything below it to `gid`. Only for writable volumes; kubelet
+/// ignores the error.
 pub fn change_group(path: &Path, gid: u32) -> Result<()> {
     let about = path.symlink_metadata().with_context(|| format!("look at {}", path.display()))?;
     let what = || format!("give {} to group {gid}", path.display());
     files::set_group(path, gid).with_context(what)?;
-    // A symlink's mode means nothing, and chmod(2) would follow it.
+    // The mode of a symlink has no meaning, and chmod(2) would follow the link.
     if !about.is_symlink() {
         let bits = if about.is_dir() { DIRECTORY_BITS } else { FILE_BITS };
         files::set_mode(path, about.permissions().mode() | bits).with_context(what)?;

@@ -1,4 +1,4 @@
-//! The record of what kubelet did, step by step.
+//! Record of kubelet's steps.
 
 use super::caller::{Caller, Exchange};
 use super::verdict::Verdict;
@@ -12,69 +12,69 @@ use std::time::{Duration, Instant};
 /// All steps of one operation on a volume.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
-    /// What kubelet calls the operation, or the part of it that was under way at the end; begins
-    /// the pod's Event.
+    /// Kubelet's name for the operation, or for the part of it that ran last. The pod's Event
+    /// begins with it.
     pub stage: &'static str,
-    /// In order.
+    /// Steps, in order.
     pub records: Vec<Record>,
-    /// Why the operation failed, if it did: what the pod's Event would say.
+    /// Reason why the operation failed, if it did: the text of the pod's Event.
     pub failure: Option<Failure>,
 }
 
 /// One step.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What was done.
+    /// Action that was done.
     pub action: Action,
-    /// How long it took.
+    /// Duration of the step.
     pub took: Duration,
-    /// The call, if it was one.
+    /// Call and answer, if the step was a call.
     pub exchange: Option<Exchange>,
-    /// What went wrong. Kubelet forgives some of it; [`Journal::failure`] tells.
+    /// Error of the step. Kubelet ignores some errors; see [`Journal::failure`].
     pub error: Option<String>,
 }
 
-/// What kubelet does besides and by calling a driver.
+/// Actions of kubelet: calls of the driver, and steps without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Looks whether something is mounted at the pod's directory.
+    /// Checks whether the pod's directory is a mount point.
     Look,
-    /// Found a mount there, and so takes the volume for mounted without a call.
+    /// Found a mount there: treats the volume as mounted, without a call.
     FindMounted,
-    /// Makes the pod's directory and those above it.
+    /// Creates the pod's directory and its parents.
     MakeDirectory,
     /// Calls the driver.
     Call(Verb),
-    /// Gives all files to the pod's fsGroup.
+    /// Changes the group of all files to the pod's fsGroup.
     ChangeGroup,
-    /// Unmounts by itself, for a driver that lacks `unmount`.
+    /// Unmounts without a call, for a driver that lacks `unmount`.
     Unmount,
     /// Removes the pod's directory, which must be empty and unmounted.
     RemoveDirectory,
-    /// Removes the empty directories above it.
+    /// Removes the empty parents of that directory.
     RemovePod,
-    /// Looks at the node's global directory.
+    /// Inspects the node's global directory.
     LookGlobal,
-    /// Found the device mounted on the node, and so does not call the driver.
+    /// Found the device mounted on the node: skips the call.
     FindStaged,
-    /// Found the volume attached to the node already.
+    /// Found the volume already attached to the node.
     FindAttached,
-    /// Makes the node's global directory and those above it.
+    /// Creates the node's global directory and its parents.
     MakeGlobal,
-    /// Formats the device if it is blank and mounts it by itself, for a driver that lacks
+    /// Formats the device if it is blank and mounts it without a call, for a driver that lacks
     /// `mountdevice`.
     MountDevice,
-    /// Binds the global directory to the pod's by itself, for a driver that lacks `mount`.
+    /// Bind-mounts the global directory to the pod's directory, for a driver that lacks `mount`.
     Bind,
-    /// Grows the file system by itself, for a driver that lacks `expandfs`.
+    /// Grows the file system without a call, for a driver that lacks `expandfs`.
     Grow,
-    /// Unmounts the global directory by itself, for a driver that lacks `unmountdevice`.
+    /// Unmounts the global directory without a call, for a driver that lacks `unmountdevice`.
     UnmountGlobal,
     /// Removes the global directory, which must be empty and unmounted.
     RemoveGlobal,
-    /// Looks whether anybody holds the device open.
+    /// Checks whether a process holds the device open.
     LookDevice,
-    /// Keeps or drops the note that the volume is attached.
+    /// Stores or removes the record that the volume is attached.
     Note,
 }
 
@@ -105,14 +105,14 @@ impl fmt::Display for Action {
 }
 
 impl Journal {
-    /// Runs an operation that writes its own journal.
+    /// Runs an operation that writes its own journal, and adds the operation's failure.
     pub(super) fn keep(stage: &'static str, operation: impl FnOnce(&mut Self) -> Result<()>) -> Self {
         let mut journal = Self { stage, ..Self::default() };
         journal.failure = operation(&mut journal).err().map(to_failure);
         journal
     }
 
-    /// Loads a driver: kubelet's `init`, and what the driver can do if that went well.
+    /// Loads a driver with kubelet's `init`; returns its capabilities if the call succeeded.
     pub fn init(caller: &mut Caller) -> (Self, Option<Capabilities>) {
         let (exchange, capabilities) = caller.init();
         let failure = capabilities.as_ref().err().cloned();
@@ -126,7 +126,7 @@ impl Journal {
         (Self { stage: "", records: vec![record], failure }, capabilities.ok())
     }
 
-    /// One call outside any operation, as when an answer was lost.
+    /// Makes one call outside any operation, for example to repeat a call whose answer was lost.
     pub fn of_call(caller: &mut Caller, call: &Call) -> Self {
         Self::keep("", |journal| match journal.call(caller, call) {
             Verdict::Success(_) => Ok(()),
@@ -134,7 +134,7 @@ impl Journal {
         })
     }
 
-    /// Does something and records it.
+    /// Does one step and records it.
     pub(super) fn perform<T>(&mut self, action: Action, deed: impl FnOnce() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = deed();
@@ -143,7 +143,7 @@ impl Journal {
         result
     }
 
-    /// Calls the driver and records it.
+    /// Calls the driver and records the call.
     pub(super) fn call(&mut self, caller: &mut Caller, call: &Call) -> Verdict {
         let exchange = caller.call(call);
         let verdict = exchange.verdict.clone();
@@ -156,19 +156,19 @@ impl Journal {
         verdict
     }
 
-    /// What the pod's Event would say, if the operation failed.
+    /// Returns the text of the pod's Event, if the operation failed.
     pub fn event(&self, volume: &str) -> Option<String> {
         let failure = self.failure.as_ref()?.message();
         Some(format!("{} failed for volume {volume:?} : {failure}", self.stage))
     }
 
-    /// Whether the operation succeeded.
+    /// Reports whether the operation succeeded.
     pub fn is_success(&self) -> bool {
         self.failure.is_none()
     }
 }
 
-/// An answer that ends the operation.
+/// Returns the error for an answer that ends the operation.
 pub(super) fn failed(verdict: &Verdict) -> anyhow::Error {
     Failure::new(Code::Internal, verdict.to_string()).into()
 }

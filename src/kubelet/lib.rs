@@ -1,13 +1,13 @@
-//! Kubelet's side of the protocol, without a cluster: what kubelet does to a driver, done to any
+//! Kubelet's side of the protocol, without a cluster: makes the calls that kubelet makes, to a
 //! driver in any language.
 //!
-//! [`Caller`] executes a driver once and judges the answer exactly as kubelet does; [`PodVolume`]
-//! is the sequence of calls and checks that brings a volume into a pod and out again,
-//! [`NodeDriver`] the same with all that comes before and after it for a driver that attaches.
-//! [`locate`] finds the directory that kubelet reads drivers from. Everything is recorded, nothing
-//! is printed.
+//! [`Caller`] executes a driver once and judges the answer exactly as kubelet does. [`PodVolume`]
+//! is the sequence of calls and checks that mounts a volume into a pod and unmounts it.
+//! [`NodeDriver`] adds the steps before and after that for a driver that attaches. [`locate`] finds
+//! the directory that kubelet reads drivers from. The crate records every step and prints nothing.
 //!
-//! Followed is pkg/volume/flexvolume of Kubernetes 1.13 to 1.36, which do not differ here.
+//! Source: pkg/volume/flexvolume of Kubernetes 1.13 to 1.36; all these versions behave the same
+//! here.
 
 mod asked;
 mod attachment;
@@ -27,7 +27,7 @@ pub mod scalar;
 pub mod scan;
 mod verdict;
 
-/// What kubelet does itself for a driver that lacks the verb.
+/// Steps that kubelet takes itself for a driver that lacks the verb.
 pub mod by_kubelet {
     pub use super::device::{bind, grow, is_free, mount_device, other_mounts};
     pub use super::fs_group::change_group;

@@ -1,4 +1,4 @@
-//! One volume of one pod, set up and torn down by kubelet's own steps and in their order
+//! One volume of one pod: set-up and tear-down with kubelet's own steps, in kubelet's order
 //! (pkg/volume/flexvolume/mounter.go and unmounter.go).
 
 use super::caller::Caller;
@@ -15,49 +15,49 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Access, Call, Capabilities, DriverName, Options, PodRef, TargetPath};
 use std::path::{Path, PathBuf};
 
-/// Kubelet's word for the part that calls `mount`.
+/// Kubelet's name for the stage that calls `mount`.
 pub(super) const SET_UP: &str = "MountVolume.SetUp";
 
-/// A volume as a pod asks for it.
+/// One volume of a pod, as the pod's manifest requests it.
 #[derive(Clone, Debug)]
 pub struct PodVolume {
     /// Kubelet's `--root-dir`.
     pub kubelet_root: PathBuf,
     /// The pod's UID.
     pub pod_uid: String,
-    /// As the manifest names it.
+    /// Name of the driver in the manifest.
     pub driver: DriverName,
-    /// The PV's name, or the volume's in the pod.
+    /// Name of the PV, or of the volume in the pod.
     pub name: String,
-    /// What the manifest says: options, access, fsType, fsGroup, secrets. What kubelet adds of its
-    /// own is filled in.
+    /// Settings of the manifest: options, access, fsType, fsGroup, secrets. The options that
+    /// kubelet adds are filled in.
     pub options: Options,
-    /// The size of a PV as far as it is known, in bytes; `None` for an inline volume, which cannot
-    /// grow.
+    /// Known size of a PV, in bytes; `None` for an inline volume, which cannot grow.
     pub capacity: Option<u64>,
 }
 
 impl PodVolume {
-    /// The directory the volume shall appear at.
+    /// Returns the directory at which the volume appears in the pod.
     pub fn target(&self) -> flexvol_protocol::failure::Result<TargetPath> {
         let pod = self.kubelet_root.join("pods").join(&self.pod_uid);
         let path = pod.join("volumes").join(self.driver.directory()).join(&self.name);
         TargetPath::parse(path.as_os_str())
     }
 
-    /// Whether kubelet takes the two for one: a pod has one volume of a name and driver, however
-    /// often it names it.
+    /// Reports whether kubelet treats both as one volume: a pod has only one volume of a name and
+    /// driver, even if it lists that volume several times.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.pod_uid, &self.driver, &self.name) == (&other.pod_uid, &other.driver, &other.name)
     }
 
-    /// The directory the device of a volume that attaches is mounted on, once for the node.
+    /// Returns the directory on which the device of a volume that attaches is mounted, once per
+    /// node.
     pub fn global(&self) -> flexvol_protocol::failure::Result<TargetPath> {
         let plugin = self.kubelet_root.join("plugins/kubernetes.io/flexvolume").join(self.driver.to_string());
         TargetPath::parse(plugin.join("mounts").join(&self.name).as_os_str())
     }
 
-    /// The options of every verb but `mount`.
+    /// Returns the options for every verb except `mount`.
     pub fn device_options(&self) -> Options {
         let given = &self.options;
         Options {
@@ -69,7 +69,7 @@ impl PodVolume {
         }
     }
 
-    /// What `mount` is called with.
+    /// Returns the call of `mount`.
     pub fn mount_call(&self) -> flexvol_protocol::failure::Result<Call> {
         let given = &self.options;
         let or =
@@ -89,7 +89,7 @@ impl PodVolume {
         Ok(Call::Mount { target: self.target()?, device: None, options })
     }
 
-    /// What `expandfs` is called with once the PV has grown; an inline volume cannot.
+    /// Returns the call of `expandfs` for a PV that has grown. Fails for an inline volume.
     pub fn expand_call(&self, device: &str, new_bytes: u64) -> flexvol_protocol::failure::Result<Call> {
         let old_bytes = self.capacity.ok_or_else(|| {
             let text = format!("{} is an inline volume: only a PersistentVolume can grow", self.name);
@@ -99,8 +99,8 @@ impl PodVolume {
         Ok(Call::ExpandFs { options, device, target, new_bytes, old_bytes })
     }
 
-    /// Every call in the life of the volume, in order; whether it comes only for a driver that
-    /// attaches is said with each. What `attach` would answer is `device`.
+    /// Returns every call in the life of the volume, in order. The flag of a call is true if only a
+    /// driver that attaches gets it. `device` stands for the answer of `attach`.
     pub fn calls(&self, node: &str, device: &str) -> flexvol_protocol::failure::Result<Vec<(Call, bool)>> {
         let (options, node) = (self.device_options(), node.to_owned());
         let (device, target, global) = (device.to_owned(), self.target()?, self.global()?);
@@ -117,11 +117,11 @@ impl PodVolume {
         ])
     }
 
-    /// What kubelet does before it starts the pod, and again after every failure and after its own
-    /// restart.
+    /// Takes kubelet's steps before the start of the pod. Kubelet repeats them after every failure
+    /// and after its own restart.
     ///
-    /// A directory that is a mount already counts as set up, whatever is mounted there. After a
-    /// failed `mount` the directory is removed if that is possible; `unmount` is not called.
+    /// A directory that is already a mount point counts as set up, whatever is mounted there. After
+    /// a failed `mount` the directory is removed if possible; `unmount` is not called.
     pub fn set_up(&self, caller: &mut Caller, capabilities: Capabilities) -> Journal {
         Journal::keep(SET_UP, |journal| self.set_up_in(journal, caller, capabilities))
     }
@@ -139,12 +139,12 @@ impl PodVolume {
         Ok(())
     }
 
-    /// What kubelet does when the pod is gone, whether the volume was ever mounted or not, until it
-    /// succeeds.
+    /// Takes kubelet's steps after the end of the pod, also for a volume that was never mounted.
+    /// Kubelet repeats them until they succeed.
     pub fn tear_down(&self, caller: &mut Caller) -> Journal {
         Journal::keep("UnmountVolume.TearDown", |journal| {
             let target = self.target()?;
-            // A mount that does not answer is none of kubelet's excuses: the driver is called.
+            // A mount that does not answer does not stop kubelet: it calls the driver.
             if journal.perform(Action::Look, || look(&target))? == Look::Missing {
                 return Ok(());
             }
@@ -157,7 +157,8 @@ impl PodVolume {
         })
     }
 
-    /// What kubelet's housekeeping does after the last volume: removes directories, never a file.
+    /// Removes directories, as kubelet's housekeeping does after the last volume. Never removes a
+    /// file.
     pub fn clean_up(&self) -> Journal {
         Journal::keep("", |journal| {
             let target = self.target()?;
@@ -166,7 +167,7 @@ impl PodVolume {
         })
     }
 
-    /// Whether there is something to mount.
+    /// Prepares the directory; returns whether the volume has to be mounted.
     fn prepare(&self, journal: &mut Journal) -> Result<bool> {
         let target = self.target()?;
         match journal.perform(Action::Look, || look(&target))? {
@@ -188,7 +189,7 @@ impl PodVolume {
             failure @ Verdict::Failure(_) => Err(failed(&failure)),
         };
         let target = self.target()?;
-        // One plain rmdir, whose error kubelet ignores: a mount left behind will pass for a success
+        // One plain rmdir, whose error kubelet ignores: a mount left behind counts as a success
         // next time.
         if mounted.is_err() {
             let _ = journal.perform(Action::RemoveDirectory, || remove_directory(target.as_path()));
@@ -196,7 +197,8 @@ impl PodVolume {
         mounted
     }
 
-    /// Kubelet's own `mount`: the global directory, whose name it asks the driver for first.
+    /// Replaces `mount` as kubelet does: asks the driver for the volume's name, then binds the
+    /// global directory.
     fn bind(&self, journal: &mut Journal, caller: &mut Caller, capabilities: Capabilities) -> Result<()> {
         self.ask_name(journal, caller)?;
         if !capabilities.attach {
@@ -206,7 +208,7 @@ impl PodVolume {
         journal.perform(Action::Bind, || device::bind(&global, &target, self.options.access()))
     }
 
-    /// The name is dropped, but a failure is one.
+    /// Calls `getvolumename`. Kubelet ignores the name, but a failure stops the operation.
     pub(super) fn ask_name(&self, journal: &mut Journal, caller: &mut Caller) -> Result<()> {
         match journal.call(caller, &Call::GetVolumeName { options: self.device_options() }) {
             Verdict::Success(_) | Verdict::NotSupported => Ok(()),
@@ -219,7 +221,7 @@ impl PodVolume {
         if let (Some(group), true, Ok(target)) =
             (self.options.fs_group, writable && capabilities.fs_group, self.target())
         {
-            // The pod starts all the same.
+            // The pod starts even if this fails.
             let _ = journal.perform(Action::ChangeGroup, || change_group(target.as_path(), group.gid));
         }
     }
@@ -238,7 +240,7 @@ pub(super) fn remove_directory(path: &Path) -> Result<()> {
     files::remove_directory(path).with_context(|| format!("remove {}", path.display()))
 }
 
-/// What is not mounted need not be unmounted.
+/// Unmounts `target`, if anything is mounted there.
 pub fn unmount(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
@@ -269,7 +271,7 @@ mod tests {
     use flexvol_protocol::{FsGroup, FsGroupSpelling};
     use std::fs;
 
-    /// A volume, and the driver whose script serves it; the script logs its calls beside itself.
+    /// Returns a volume and its driver, a script that logs its calls to a file in its directory.
     fn volume(body: &str) -> (PodVolume, Script) {
         let script = script(&format!("echo \"$*\" >> \"${{0%/*}}/log\"\n{body}"));
         let volume = PodVolume {

@@ -1,8 +1,8 @@
-//! One driver as a node's kubelet and the cluster's controller know it, and what the two do with
-//! its volumes.
+//! One driver as a node's kubelet and the cluster's controller know it, and their operations on its
+//! volumes.
 //!
-//! Both load the driver for themselves and remember for themselves what it lacks. For one that
-//! attaches, a volume's life is
+//! Kubelet and controller each load the driver and each remember the verbs that it lacks. For a
+//! driver that attaches, the life of a volume is
 //!
 //! ```text
 //! controller  attach          getvolumename, attach; isattached, if it was attached before
@@ -13,8 +13,8 @@
 //! controller  detach          getvolumename, detach
 //! ```
 //!
-//! and for any other `mount`, `expand`, `unmount`. Each operation ends at its first failure and is
-//! repeated as a whole, after the times of a [`Backoff`].
+//! and for any other driver `mount`, `expand`, `unmount`. Each operation ends at its first failure.
+//! It is repeated as a whole, with the pauses of a [`Backoff`].
 
 use super::attachment::Attachment;
 use super::caller::Caller;
@@ -32,8 +32,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long kubelet waits before it repeats an operation: half a second, twice as long each time,
-/// at most two minutes and two seconds.
+/// Pauses of kubelet between two attempts of an operation: first half a second, then doubled each
+/// time, up to two minutes and two seconds.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -55,7 +55,8 @@ impl Iterator for Backoff {
     }
 }
 
-/// The one verb that kubelet gives a time. Shorter only if someone asked for less than the usual.
+/// Deadline for `waitforattach`, the only verb with a deadline in kubelet. A deadline that the
+/// caller set replaces it.
 const WAIT_FOR_ATTACH: Duration = Duration::from_mins(10);
 
 /// A loaded driver on one node.
@@ -72,8 +73,8 @@ pub struct NodeDriver {
 }
 
 impl NodeDriver {
-    /// Loads a driver by its `init`, for a driver that attaches once more for the controller.
-    /// `None` if it fails: then no volume of the driver can be mounted, and none unmounted.
+    /// Loads a driver with `init`; for a driver that attaches, a second time for the controller.
+    /// `None` if `init` fails: volumes of the driver can then be neither mounted nor unmounted.
     pub fn load(executable: PathBuf, terms: Terms, node: &str) -> (Journal, Option<Self>) {
         let mut kubelet = Caller::new(executable);
         kubelet.terms = terms;
@@ -92,13 +93,13 @@ impl NodeDriver {
         (journal, Some(Self { node: node.to_owned(), kubelet, controller, capabilities, devices, staged }))
     }
 
-    /// What the driver can do.
+    /// Returns the driver's capabilities.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// Attaches the volume to the node, unless it is known to be attached. Nothing for a driver
-    /// that does not.
+    /// Attaches the volume to the node, unless it is known to be attached. Does nothing for a
+    /// driver that does not attach.
     pub fn attach(&mut self, volume: &PodVolume) -> Journal {
         Journal::keep("AttachVolume.Attach", |journal| {
             if !self.capabilities.attach || self.is_attached(journal, volume)? {
@@ -117,7 +118,8 @@ impl NodeDriver {
         })
     }
 
-    /// The controller asks every minute; a failure is no answer, a missing `attached` means no.
+    /// Calls `isattached`, as the controller does every minute. A failure counts as no answer: the
+    /// volume stays attached. An answer without `attached` means detached.
     fn is_attached(&mut self, journal: &mut Journal, volume: &PodVolume) -> Result<bool> {
         let Some(Attachment { device: Some(_), node }) = Attachment::of(volume)? else { return Ok(false) };
         if node != self.node {
@@ -133,7 +135,7 @@ impl NodeDriver {
         }
     }
 
-    /// Brings the volume to the pod: the device to the node first, where there is one.
+    /// Mounts the volume into the pod; a driver that attaches mounts the device on the node first.
     pub fn mount(&mut self, volume: &PodVolume) -> Journal {
         Journal::keep(SET_UP, |journal| {
             if self.capabilities.attach {
@@ -157,7 +159,7 @@ impl NodeDriver {
         let verdict = journal.call(&mut self.kubelet, &call);
         self.kubelet.terms.patience = ours;
         let device = match verdict {
-            // A driver that leaves the device out has none from now on.
+            // A driver that leaves the device out works without a device from now on.
             Verdict::Success(status) => status.device,
             Verdict::NotSupported => device,
             failure @ Verdict::Failure(_) => return Err(failed(&failure)),
@@ -190,7 +192,7 @@ impl NodeDriver {
         Ok(())
     }
 
-    /// After a failure kubelet cleans up nothing.
+    /// Calls `mountdevice`. Kubelet does not clean up after a failure.
     fn call_mount_device(
         &mut self,
         journal: &mut Journal,
@@ -211,8 +213,8 @@ impl NodeDriver {
         }
     }
 
-    /// Tells the driver that the PV has grown to so many bytes. Only of a volume that is mounted;
-    /// nothing for a driver that wants no such call and for read-only use.
+    /// Tells the driver that the PV has grown to `new_bytes`. Only for a mounted volume. Makes no
+    /// call for a driver that does not require one, and none for read-only use.
     pub fn expand(&mut self, volume: &PodVolume, new_bytes: u64) -> Journal {
         Journal::keep("MountVolume.NodeExpandVolume", |journal| {
             let (device, target) = (self.device(volume), volume.target()?);
@@ -232,12 +234,12 @@ impl NodeDriver {
         self.devices.get(&volume.name).cloned().unwrap_or_default()
     }
 
-    /// Takes the volume from the pod.
+    /// Unmounts the volume from the pod.
     pub fn unmount(&mut self, volume: &PodVolume) -> Journal {
         volume.tear_down(&mut self.kubelet)
     }
 
-    /// Takes the device from the node, if no pod has the volume any more.
+    /// Unmounts the device from the node, if no pod uses the volume any more.
     pub fn unmount_device(&mut self, volume: &PodVolume) -> Journal {
         Journal::keep("UnmountDevice", |journal| {
             if !self.capabilities.attach || is_used(volume) {
@@ -275,7 +277,7 @@ impl NodeDriver {
         }
     }
 
-    /// Detaches the volume from the node, if it is or may be attached and no pod has it any more.
+    /// Detaches the volume from the node, if it is or may be attached and no pod uses it any more.
     pub fn detach(&mut self, volume: &PodVolume) -> Journal {
         Journal::keep("DetachVolume.Detach", |journal| {
             if !self.capabilities.attach || is_used(volume) {
@@ -294,16 +296,16 @@ impl NodeDriver {
     }
 }
 
-/// Whether nothing of the volume is on the node: not in the pod, not mounted for the node, not
-/// attached. Then there is nothing to take down, and no driver is needed for that.
+/// Reports whether the volume has left the node: not in the pod, not mounted for the node, not
+/// attached. Nothing is left to take down then, and no driver is needed.
 pub fn is_down(volume: &PodVolume) -> Result<bool> {
     let in_pod = look(&volume.target()?)? != Look::Missing;
     let on_node = look(&volume.global()?)? != Look::Missing || Attachment::of(volume)?.is_some();
     Ok(!in_pod && (!on_node || is_used(volume)))
 }
 
-/// Removes the directories of pods whose volumes are all down, as kubelet's housekeeping does;
-/// never a file.
+/// Removes the directories of pods whose volumes are all down, as kubelet's housekeeping does.
+/// Never removes a file.
 pub fn clean_up(volumes: &[PodVolume]) -> Journal {
     Journal::keep("", |journal| {
         let mut directories = BTreeSet::new();
@@ -311,7 +313,7 @@ pub fn clean_up(volumes: &[PodVolume]) -> Journal {
             let target = volume.target()?;
             directories.extend(target.as_path().ancestors().skip(1).take(3).map(Path::to_owned));
         }
-        // From the innermost to the pods' own: a directory sorts before what is in it.
+        // Innermost directories first: in sorted order a directory precedes its entries.
         let there: Vec<_> = directories.into_iter().rev().filter(|directory| directory.exists()).collect();
         if there.is_empty() {
             return Ok(());
@@ -320,12 +322,12 @@ pub fn clean_up(volumes: &[PodVolume]) -> Journal {
     })
 }
 
-/// Whether a pod on the node still has a directory of the volume.
+/// Reports whether a pod on the node still has a directory of the volume.
 fn is_used(volume: &PodVolume) -> bool {
     let pods = volume.kubelet_root.join("pods");
     for pod in listing::names(&pods).unwrap_or_default() {
         let directory = pods.join(pod).join("volumes").join(volume.driver.directory()).join(&volume.name);
-        // What cannot be looked at, such as a dead mount, is there.
+        // A directory that cannot be inspected, such as a dead mount, exists.
         if !matches!(directory.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
         {
             return true;
@@ -353,7 +355,7 @@ mod tests {
         }
     }
 
-    /// A driver that logs its verbs beside itself.
+    /// Returns a driver that logs its verbs to a file in its directory.
     fn driver(cases: &str) -> (NodeDriver, PodVolume, impl Fn() -> String + use<>) {
         let body = format!(
             "echo \"$*\" >> \"${{0%/*}}/log\"\ncase $1 in\ninit) echo '{{\"status\":\"Success\"}}';;\n{cases}\nesac"
@@ -380,7 +382,7 @@ mod tests {
     fn a_volume_the_driver_calls_detached_is_attached_anew() {
         let (mut driver, volume, log) = driver(OK);
         assert!(driver.attach(&volume).is_success() && driver.attach(&volume).is_success());
-        // Success without "attached".
+        // The driver answers Success without "attached".
         let log = log();
         let verbs: Vec<_> = log.lines().filter_map(|line| line.split(' ').next()).collect();
         let once = ["getvolumename", "attach"];

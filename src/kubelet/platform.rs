@@ -1,106 +1,108 @@
-//! Where each distribution of Kubernetes keeps the plugin directory, and how it is changed there.
+//! Plugin directory of each Kubernetes distribution, and the way to change it.
 //!
-//! Data and nothing else. [`locate`](super::locate) asks it when no kubelet runs that could be
-//! asked, `install` takes the fix of an obstacle from it, and `manifest` writes a deployment for
-//! each of its rows. What a running kubelet says beats everything that is written here.
+//! Pure data. [`locate`](super::locate) uses it if there is no running kubelet to ask. `install`
+//! takes the fix of an obstacle from it, and `manifest` writes a deployment for each of its rows.
+//! The settings of a running kubelet override everything in this table.
 
-/// The directory of a kubelet that was told nothing, and of kube-controller-manager.
+/// Default directory of kubelet and of kube-controller-manager.
 pub const DEFAULT_PLUGIN_DIR: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
 
-/// kubelet's own directory, if it was told nothing: pods and their volumes are below it.
+/// Default of kubelet's own directory: pods and their volumes are below it.
 pub const DEFAULT_KUBELET_ROOT: &str = "/var/lib/kubelet";
 
-/// One distribution of Kubernetes, or one operating system that Kubernetes is usually put on.
+/// One distribution of Kubernetes, or one operating system on which Kubernetes usually runs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Platform {
-    /// What `--platform` takes and `locate` prints.
+    /// Name that `--platform` takes and `locate` prints.
     pub name: &'static str,
-    /// What people call it.
+    /// Common name, for display.
     pub title: &'static str,
-    /// How a node of it is told: one of these lists must hold whole. None: only by name.
+    /// Marks that identify a node of the platform: all marks of one list must be present. Empty:
+    /// the platform is selected only by name.
     pub marks: &'static [&'static [Mark]],
-    /// The directory as the node's kubelet sees it; `None` where there can be no drivers.
+    /// Plugin directory in the view of the node's kubelet; `None` if the platform allows no
+    /// drivers.
     pub plugin_dir: Option<&'static str>,
-    /// The same directory as the host sees it, where kubelet runs in a container that sees others.
+    /// The same directory in the view of the host, if kubelet runs in a container with other paths.
     pub host_dir: Option<&'static str>,
-    /// kubelet's own directory.
+    /// Kubelet's own directory.
     pub kubelet_root: &'static str,
-    /// What is in the way on a node as it comes, and what to do about it.
+    /// Obstacle on a node with default settings, and its fix.
     pub obstacle: Option<Obstacle>,
-    /// How another directory is set there, as an instruction.
+    /// Instruction for setting another directory.
     pub set: &'static str,
-    /// Where the node keeps it, for when no kubelet runs; a later one counts more.
+    /// Files in which the node keeps the setting, for when no kubelet runs; a later one overrides.
     pub kept: &'static [Kept],
-    /// What a deployment needs there beyond the usual.
+    /// Additional needs of a deployment on this platform.
     pub needs: &'static [Need],
 }
 
-/// One sign of a platform.
+/// One mark of a platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// `ID` of os-release(5).
     Id(&'static str),
     /// `VARIANT_ID` of os-release(5).
     Variant(&'static str),
-    /// A file or directory is there.
+    /// File or directory that exists.
     Path(&'static str),
 }
 
-/// Why drivers cannot be put into the directory of a node as it comes.
+/// Reason why drivers cannot be put into the directory of a node with default settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// Which one.
+    /// Kind of the obstacle.
     pub kind: ObstacleKind,
-    /// What to do, as an instruction.
+    /// Fix, as an instruction.
     pub fix: &'static str,
 }
 
-/// What can be in the way.
+/// Kinds of obstacles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObstacleKind {
-    /// Nothing can be executed on its file system.
+    /// Its file system is mounted noexec.
     NoExec,
-    /// Nothing can be written to its file system.
+    /// Its file system is read-only.
     ReadOnly,
-    /// kubelet does not see the host's directory unless it is told to.
+    /// By default, kubelet does not see the host's directory.
     Unseen,
-    /// The platform has no FlexVolume at all.
+    /// The platform does not support FlexVolume at all.
     Unsupported,
 }
 
-/// Where a node's setting is written down.
+/// Place where a node stores its setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// A `KubeletConfiguration`.
     Configuration(&'static str),
-    /// A file, or a directory of `*.conf`, in which kubelet's flags stand among other text: a unit
+    /// A file, or a directory of `*.conf`, that contains kubelet's flags among other text: a unit
     /// or environment file of systemd.
     Flags(&'static str),
-    /// The directory of a `config.yaml` of k3s's kind, with `config.yaml.d` beside it.
+    /// The directory of a `config.yaml` in k3s's format, with `config.yaml.d` beside it.
     Rancher(&'static str),
-    /// A file with one flag of kubelet's a line, and variables of snap's.
+    /// A file with one flag of kubelet per line, and snap's variables.
     Arguments(&'static str),
-    /// A configuration that has kubelet's in the members named.
+    /// A configuration that contains kubelet's configuration in the named members.
     Within(&'static str, &'static [&'static str]),
 }
 
-/// What the manifest for a platform has to have.
+/// Special requirements of a platform for its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// `SecurityContextConstraints` that allow host directories, and a role to use them.
+    /// `SecurityContextConstraints` that allow host directories, and a role that may use them.
     SecurityContextConstraints,
-    /// A container that may write where SELinux labels the host's files: type `spc_t`.
+    /// A container that may write to host files in spite of their SELinux labels: type `spc_t`.
     SELinuxType,
     /// A container that remounts the directory with `exec` before kubelet uses it.
     RemountExec,
 }
 
-/// Every platform known, the most particular first: a node can be a k3s on Flatcar.
+/// Returns every known platform, the most specific first: a node can be a k3s on Flatcar.
 pub fn all() -> &'static [Platform] {
     PLATFORMS
 }
 
-/// What people call a platform, and what it is here.
+/// Other common names of platforms, each with its name in this table.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("eks", "default"),
     ("gke", "cos"),
@@ -111,19 +113,19 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("okd", "openshift"),
 ];
 
-/// The platform of that name, for `--platform`.
+/// Returns the platform with this name, for `--platform`.
 pub fn find(name: &str) -> Option<&'static Platform> {
     let other = OTHER_NAMES.iter().find(|(called, _)| *called == name);
     let name = other.map_or(name, |(_, name)| name);
     PLATFORMS.iter().find(|platform| platform.name == name)
 }
 
-/// What else a platform is called.
+/// Returns the other names of a platform.
 pub fn other_names(platform: &Platform) -> impl Iterator<Item = &'static str> {
     OTHER_NAMES.iter().filter(|(_, name)| *name == platform.name).map(|(called, _)| *called)
 }
 
-/// The platform that a node's marks speak of, and those marks.
+/// Returns the platform that a node's marks identify, and those marks.
 pub fn recognise(holds: impl Fn(Mark) -> bool) -> Option<(&'static Platform, &'static [Mark])> {
     PLATFORMS.iter().find_map(|platform| {
         let all_hold = |marks: &&&[Mark]| marks.iter().all(|mark| holds(*mark));
@@ -132,13 +134,13 @@ pub fn recognise(holds: impl Fn(Mark) -> bool) -> Option<(&'static Platform, &'s
 }
 
 impl Platform {
-    /// The plugin directory as the host sees it.
+    /// Returns the plugin directory in the view of the host.
     pub fn directory(&self) -> Option<&'static str> {
         self.host_dir.or(self.plugin_dir)
     }
 }
 
-/// What kubeadm, and whoever builds on it, leaves on a node.
+/// Files that kubeadm, and tools based on it, leave on a node.
 const USUAL: &[Kept] = &[
     Kept::Configuration("/var/lib/kubelet/config.yaml"),
     Kept::Flags("/etc/systemd/system/kubelet.service"),
@@ -148,13 +150,13 @@ const USUAL: &[Kept] = &[
     Kept::Flags("/etc/sysconfig/kubelet"),
 ];
 
-/// Where most put it that have no writable /usr.
+/// Usual directory on platforms without a writable /usr.
 const BELOW_VAR: &str = "/var/lib/kubelet/volumeplugins";
 
-/// How it is changed where there is nothing particular about it.
+/// Instruction for platforms without a special procedure.
 const SET_USUAL: &str = "set volumePluginDir in /var/lib/kubelet/config.yaml and restart kubelet";
 
-/// What a row has unless it says otherwise.
+/// Defaults for a row.
 const PLAIN: Platform = Platform {
     name: "default",
     title: "any other Kubernetes: kubeadm, EKS, kind, minikube, kubespray since 2.11, kops, SUSE CaaSP 4",
@@ -387,7 +389,7 @@ const PLATFORMS: &[Platform] = &[
     Platform { marks: &[&[Mark::Path("/var/lib/kubelet")], &[Mark::Path("/etc/kubernetes")]], ..PLAIN },
 ];
 
-/// kubelet is a container there, and sees of the host what `extra_binds` names.
+/// Kubelet runs in a container there and sees only the host paths that `extra_binds` names.
 const RKE_UNSEEN: Obstacle = Obstacle {
     kind: ObstacleKind::Unseen,
     fix: "set services.kubelet.extra_args.volume-plugin-dir: /var/lib/kubelet/volumeplugins in cluster.yml: \

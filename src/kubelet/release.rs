@@ -1,25 +1,25 @@
-//! A release of Kubernetes, and what it means for a driver that is put in place. Pure.
+//! Release of Kubernetes, and its meaning for the installation of a driver. Pure.
 
 use std::fmt;
 
-/// Major and minor number: patch releases do not differ in what matters to drivers.
+/// Major and minor version: patch releases make no difference for drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release(u16, u16);
 
-/// What stands before the version of Kubernetes, each at the start of a line.
+/// Prefixes of the Kubernetes version, each at the start of a line.
 const BEFORE: &[&str] = &["Kubernetes ", "kubernetes ", "k3s version "];
 
-/// The first that looks for drivers while it runs (kubernetes#50031).
+/// First release that looks for drivers while it runs (kubernetes#50031).
 const WATCHES: Release = Release(1, 8);
 
-/// The first that keeps what it found of one driver when another's `init` fails in the same look
-/// (kubernetes#106703).
+/// First release that keeps the drivers it found when the `init` of another driver fails in the
+/// same scan (kubernetes#106703).
 const KEEPS: Release = Release(1, 24);
 
 impl Release {
-    /// What a program with kubelet in it says about its version: `Kubernetes v1.36.2`, or `k3s
-    /// version v1.28.4+k3s1 (…)`. `None` for anything else, and for a build of nobody's release,
-    /// `v0.0.0`.
+    /// Reads the release from the version output of a program that contains kubelet:
+    /// `Kubernetes v1.36.2`, or `k3s version v1.28.4+k3s1 (…)`. `None` for any other text, and
+    /// for a build that belongs to no release, `v0.0.0`.
     pub fn told(output: &str) -> Option<Self> {
         let version =
             output.lines().find_map(|line| BEFORE.iter().find_map(|before| line.strip_prefix(before)))?;
@@ -30,13 +30,13 @@ impl Release {
         (major > 0).then_some(release)
     }
 
-    /// Whether kubelet sees a new or changed driver before it is started again.
+    /// Reports whether kubelet notices a new or changed driver without a restart.
     pub fn sees_changes(self) -> bool {
         self >= WATCHES
     }
 
-    /// Whether a driver that fails leaves the others alone. Before, they may be missing until
-    /// kubelet is started again without it.
+    /// Reports whether a failing driver leaves the others loaded. Before this release, the others
+    /// may be missing until kubelet is restarted without the failing driver.
     pub fn keeps_others(self) -> bool {
         self >= KEEPS
     }

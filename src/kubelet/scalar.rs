@@ -1,4 +1,4 @@
-//! What an unquoted word of a YAML file means: the rules of go-yaml 2, which Kubernetes reads with.
+//! Meaning of an unquoted word of a YAML file, by the rules of go-yaml 2, which Kubernetes uses.
 //!
 //! ```
 //! use flexvol_kubelet::scalar::plain;
@@ -9,7 +9,7 @@
 
 use serde_json::{Number, Value};
 
-/// The value of a scalar that is not quoted; the error is what is wrong with it, without its text.
+/// Returns the value of an unquoted scalar. The error names the problem and leaves out the scalar.
 pub fn plain(text: &str) -> Result<Value, &'static str> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -30,7 +30,7 @@ pub fn plain(text: &str) -> Result<Value, &'static str> {
 fn number(text: &str) -> Option<Number> {
     match text.as_bytes().first()? {
         b'.' => float(text),
-        // A date has a second dash and a time a colon, so neither is taken for a number.
+        // A date has a second dash and a time has a colon, so neither parses as a number.
         b'0'..=b'9' | b'+' | b'-' => {
             let digits = text.replace('_', "");
             integer(&digits).or_else(|| float(&digits)).or_else(|| huge(&digits))
@@ -39,7 +39,7 @@ fn number(text: &str) -> Option<Number> {
     }
 }
 
-/// Sign, radix and digits as Go's `ParseInt` with base 0 takes them.
+/// Splits a number into sign, radix and digits, as Go's `ParseInt` does with base 0.
 fn split(text: &str) -> (bool, u32, &str) {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -57,7 +57,7 @@ fn split(text: &str) -> (bool, u32, &str) {
 
 fn integer(text: &str) -> Option<Number> {
     let (negative, radix, digits) = split(text);
-    // Rust's parser takes a second sign.
+    // Rust's parser accepts a second sign.
     if digits.starts_with(['+', '-']) {
         return None;
     }
@@ -65,7 +65,7 @@ fn integer(text: &str) -> Option<Number> {
     if negative { 0_i64.checked_sub_unsigned(magnitude).map(Number::from) } else { Some(magnitude.into()) }
 }
 
-/// Digits, at most one point, an exponent; no `inf`, no `nan`.
+/// Parses digits with at most one point and an exponent; rejects `inf` and `nan`.
 fn float(text: &str) -> Option<Number> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let shaped = unsigned.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
@@ -73,7 +73,7 @@ fn float(text: &str) -> Option<Number> {
     Some(shortest(value))
 }
 
-/// An integer of another radix beyond 64 bits: some number, and no string.
+/// Parses an integer of another radix that exceeds 64 bits: it stays a number, not a string.
 fn huge(text: &str) -> Option<Number> {
     let (negative, radix, digits) = split(text);
     let fold = |sum: f64, digit: char| Some(sum * f64::from(radix) + f64::from(digit.to_digit(radix)?));
@@ -81,15 +81,15 @@ fn huge(text: &str) -> Option<Number> {
     Number::from_f64(if negative { -value } else { value })
 }
 
-/// Go writes a whole float below 10^21 without point or exponent, so whoever reads it sees an
-/// integer.
+/// Returns a whole float in 64 bits as an integer: Go writes floats below 10^21 without point and
+/// exponent, so readers see an integer.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "whole, and in the range of what it is made"
 )]
 fn shortest(value: f64) -> Number {
-    /// What has 64 bits ends here, and below -`END` / 2.
+    /// Limit for 64 bits without sign; with sign the lower limit is -`END` / 2.
     const END: f64 = 18_446_744_073_709_551_616.0;
     let is_whole = value.fract() == 0.0 && !(value == 0.0 && value.is_sign_negative());
     let integer = match value {

@@ -1,5 +1,5 @@
-//! One look at a plugin directory, as kubelet does when it starts: which driver directories are
-//! loaded, which not, and why.
+//! Scan of a plugin directory, as kubelet does at its start: shows which driver directories are
+//! loaded, which are not, and why.
 
 mod fix;
 
@@ -17,76 +17,76 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What one look at a plugin directory found.
+/// Result of one scan of a plugin directory.
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// The plugin directory, as an absolute path.
     pub plugin_dir: PathBuf,
-    /// Everything in it, in the order of the names' bytes, which is the order kubelet goes by.
+    /// All its entries, sorted by the bytes of their names, which is kubelet's order.
     pub found: Vec<Found>,
 }
 
-/// One name in the plugin directory, and what kubelet makes of it.
+/// One name in the plugin directory, and kubelet's decision about it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The name: of a driver directory, mostly `vendor~driver`.
+    /// Name of the entry; a driver directory is usually called `vendor~driver`.
     pub directory: OsString,
-    /// What kubelet makes of it.
+    /// Decision of kubelet.
     pub finding: Finding,
 }
 
-/// What kubelet makes of one name in the plugin directory.
+/// Decisions of kubelet about one name in the plugin directory.
 #[derive(Clone, Debug)]
 pub enum Finding {
-    /// A driver it will call.
+    /// Driver that kubelet will call.
     Loaded(Loaded),
-    /// A driver it tried and will not call.
+    /// Driver that kubelet tried to load and will not call.
     Failed(Failed),
-    /// Nothing it looks at when it starts.
+    /// Entry that kubelet does not inspect at its start.
     Ignored(Ignored),
 }
 
-/// A driver that answered `init` well.
+/// Driver whose `init` succeeded.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What a volume's `driver` must equal.
+    /// Required value of a volume's `driver`.
     pub name: DriverName,
-    /// What kubelet executes.
+    /// File that kubelet executes.
     pub executable: PathBuf,
-    /// What it said about itself, with kubelet's defaults for what it left out.
+    /// Capabilities from its answer, with kubelet's defaults for the missing ones.
     pub capabilities: Capabilities,
-    /// How long `init` took. Kubelet looks up no volume plugin meanwhile, of whatever kind.
+    /// Duration of `init`. Meanwhile kubelet cannot look up a volume plugin of any kind.
     pub took: Duration,
 }
 
-/// A driver that is not loaded.
+/// Driver that is not loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// How far it came.
+    /// Stage at which it failed.
     pub stage: Stage,
-    /// What kubelet writes to its log, in its own words.
+    /// Text that kubelet writes to its log, in kubelet's words.
     pub logged: String,
-    /// What is wrong and how it is fixed, where that can be said.
+    /// Problem and fix, where they are known.
     pub fix: Option<String>,
 }
 
-/// How far a driver came that is not loaded.
+/// Stages at which the loading of a driver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// `init` failed. Kubelet tries again, at every look-up while it runs.
+    /// `init` failed. Kubelet tries again at every look-up while it runs.
     Init,
-    /// `init` succeeded, but kubelet refuses the name. It does not try again.
+    /// `init` succeeded, but kubelet rejects the name. It does not try again.
     Name,
 }
 
-/// Why kubelet passes over a name when it starts.
+/// Reasons why kubelet skips a name at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// It begins with a dot.
+    /// The name begins with a dot.
     DotName,
-    /// It is not a directory.
+    /// The entry is not a directory.
     File,
-    /// It is a symlink, to a directory or not.
+    /// The entry is a symlink, to a directory or not.
     Symlink,
 }
 
@@ -101,16 +101,15 @@ impl fmt::Display for Ignored {
     }
 }
 
-/// How drivers are asked here: as kubelet does, but with an end to patience.
+/// Returns the settings for calling drivers here: kubelet's, but with a deadline.
 pub fn terms() -> Terms {
     Terms { patience: Duration::from_secs(10), heeds_signals: true, ..Terms::default() }
 }
 
-/// Looks at everything in a plugin directory as kubelet does when it starts. Runs each driver's
-/// `init`, one after the other.
+/// Scans a plugin directory as kubelet does at its start. Runs each driver's `init`, one after the
+/// other.
 ///
-/// An empty directory is fine and has nothing in it; a missing one, which kubelet would create, is
-/// not.
+/// An empty directory is valid. A missing directory, which kubelet would create, is an error.
 pub fn scan(plugin_dir: &Path, terms: &Terms) -> Result<Scan> {
     let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
     let entries = listing::list(&plugin_dir).map_err(|error| unreadable(&plugin_dir, error))?;
@@ -121,10 +120,10 @@ pub fn scan(plugin_dir: &Path, terms: &Terms) -> Result<Scan> {
     Ok(Scan { found: found.collect(), plugin_dir })
 }
 
-/// Looks at one name in a plugin directory, an absolute path, as [`scan`] does. `None` if it is not
-/// there.
+/// Inspects one name in a plugin directory, an absolute path, as [`scan`] does. `None` if it does
+/// not exist.
 pub fn look(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Option<Finding> {
-    // What cannot be looked at is tried, and the reason found out that way.
+    // An entry that cannot be inspected is tried: the attempt shows the reason.
     let kind = listing::kind_of(&plugin_dir.join(name)).unwrap_or(Some(Kind::Directory))?;
     Some(judge(plugin_dir, name, kind, terms))
 }
@@ -137,8 +136,8 @@ pub fn init_each(plugin_dir: &Path, names: &[OsString], terms: &Terms) -> Vec<Re
     all.map(|((name, executable), exchange)| loaded(name, executable, exchange)).collect()
 }
 
-/// Runs `init` in a driver directory, whatever its name and whatever it is: kubelet does that for
-/// each name that a change is told of. `plugin_dir` is an absolute path.
+/// Runs `init` in a driver directory of any name and type: kubelet does so for each name in a
+/// change notification. `plugin_dir` is an absolute path.
 pub fn init(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Result<Loaded, Failed> {
     let executable = executable(plugin_dir, name);
     let mut caller = Caller::new(executable.clone());
@@ -153,13 +152,13 @@ fn loaded(name: &OsStr, executable: PathBuf, exchange: &Exchange) -> Result<Load
     Ok(Loaded { name, executable, capabilities, took: exchange.took() })
 }
 
-/// What kubelet executes for a directory of that name: the file named like the part after the last
-/// `~`.
+/// Returns the file that kubelet executes for a directory of that name: the file is named like the
+/// part after the last `~`.
 pub fn executable(plugin_dir: &Path, name: &OsStr) -> PathBuf {
     plugin_dir.join(name).join(DriverName::executable_in(name))
 }
 
-/// Why there is no plugin directory to read.
+/// Explains why the plugin directory cannot be read.
 pub fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Error {
     let (path, in_the_way) = (plugin_dir.display(), exec_dir::in_the_way(plugin_dir));
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -182,8 +181,8 @@ pub fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Error {
     Failure::new(code, text).into()
 }
 
-/// Why kubelet passes over a name when it starts, without executing anything; `None` if it does
-/// not.
+/// Returns the reason why kubelet skips a name at its start without executing anything; `None` if
+/// it does not skip it.
 pub fn ignored(name: &OsStr, kind: Kind) -> Option<Ignored> {
     match kind {
         _ if is_hidden(name) => Some(Ignored::DotName),
@@ -228,7 +227,8 @@ mod tests {
 
     const GOOD: &str = r#"echo '{"status":"Success","capabilities":{"attach":false}}'"#;
 
-    /// A plugin directory with drivers made of scripts. `sh` reads them, so none can be busy.
+    /// Creates a plugin directory with drivers made of scripts. `sh` reads them, so none can be
+    /// busy.
     fn plugin_dir(drivers: &[(&str, &str)]) -> TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, body) in drivers {
@@ -239,7 +239,8 @@ mod tests {
         dir
     }
 
-    /// By another process: a file this one writes could be busy when it is executed.
+    /// Writes a file through another process: a file that this process writes could be busy when it
+    /// is executed.
     fn write(file: &Path, text: &str) {
         let deadline = flexvol_linux::proc::deadline::Deadline::after(crate::pace::deadline(20));
         let script = r#"printf %s "$2" >"$1" && chmod 755 "$1""#;
@@ -417,7 +418,7 @@ mod tests {
         assert!(look("v~e").is_none());
         symlink("v~d", dir.path().join("v~l")).unwrap();
         assert!(matches!(look("v~l"), Some(Finding::Ignored(Ignored::Symlink))));
-        // An event makes kubelet run it all the same.
+        // A change notification makes kubelet run it anyway.
         let linked = init(dir.path(), OsStr::new("v~l"), &terms());
         assert!(linked.is_err_and(|failed| failed.fix.is_some_and(|fix| fix.contains("no file l in it"))));
     }

@@ -1,4 +1,4 @@
-//! What kubelet makes of one execution: `DriverCall.Run` of pkg/volume/flexvolume/driver-call.go.
+//! Kubelet's judgement of one execution: `DriverCall.Run` of pkg/volume/flexvolume/driver-call.go.
 
 use super::exec::{End, Run, Stop};
 use flexvol_protocol::{DriverStatus, StatusKind};
@@ -7,35 +7,36 @@ use std::fmt;
 /// Kubelet's conclusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The call did it.
+    /// The call succeeded.
     Success(DriverStatus),
-    /// The verb is not called again; kubelet does without.
+    /// The driver lacks the verb: kubelet does not call it again and works without it.
     NotSupported,
     /// The call failed and will be repeated.
     Failure(Fault),
 }
 
-/// Why kubelet takes a call for failed. Shown in kubelet's own words, where it has some.
+/// Reasons why kubelet treats a call as failed. Shown in kubelet's own words, where it has some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The driver said so.
+    /// The driver reported a failure.
     Status {
         /// The verb.
         verb: String,
-        /// Mostly `Failure`; every text but the two good ones counts.
+        /// Usually `Failure`; every text except the two successful ones counts as a failure.
         status: String,
         /// The driver's message.
         message: String,
     },
     /// The driver said `Success` and then did not exit with 0.
     End(End),
-    /// The output is not one JSON object of the right types. In Go's words.
+    /// The output is not one JSON object of the right types. The text is Go's.
     Malformed(String),
-    /// It had to be stopped.
+    /// The driver had to be stopped.
     Stopped {
-        /// Why.
+        /// Reason for the stop.
         why: Stop,
-        /// The process itself had ended: another one that it started still held the output.
+        /// True if the driver itself had ended, but a process that it started still held the
+        /// output.
         held: bool,
     },
 }
@@ -62,7 +63,7 @@ impl Verdict {
         }
     }
 
-    /// Whether kubelet goes on to the next step.
+    /// Reports whether kubelet continues with the next step.
     pub fn is_success(&self) -> bool {
         matches!(self, Self::Success(_))
     }

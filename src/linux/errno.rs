@@ -1,4 +1,4 @@
-//! What a failed system call's number says, in whatever library's words it came.
+//! Meaning of the errno of a failed system call, whichever library reports it.
 
 pub use rustix::io::Errno;
 
@@ -6,21 +6,21 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::error::Error;
 use std::{fmt, io};
 
-/// The failure that an error is for the rest of the world: a `Failure` made further down keeps its
-/// code, an errno gets the obvious one.
+/// Converts an error into the failure to report.
+/// A `Failure` in the chain keeps its code; an errno gets the obvious one.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn to_failure(error: anyhow::Error) -> Failure {
     told(&error, |_| None)
 }
 
-/// The same, by someone who knows more about a cause than its own words: what is returned for one
-/// stands in their place.
+/// Does the same as [`to_failure`], with better texts.
+/// If `better` returns a text for a cause, it replaces the cause's own text.
 pub fn told(error: &anyhow::Error, better: impl Fn(&(dyn Error + 'static)) -> Option<String>) -> Failure {
     let words = error.chain().map(|cause| better(cause).unwrap_or_else(|| cause.to_string()));
     Failure::new(code_of(error), words.collect::<Vec<_>>().join(": "))
 }
 
-/// The code of the failure that an error is.
+/// Returns the failure code of an error.
 pub fn code_of(error: &anyhow::Error) -> Code {
     match error.downcast_ref::<Failure>() {
         Some(inner) => inner.code(),
@@ -30,7 +30,7 @@ pub fn code_of(error: &anyhow::Error) -> Code {
     }
 }
 
-/// A program is not on this node.
+/// Error for a program that is missing on this node.
 #[derive(Debug)]
 pub struct Missing(pub String);
 
@@ -42,8 +42,8 @@ impl fmt::Display for Missing {
 
 impl Error for Missing {}
 
-/// The kernel has refused a mount to a process that may not mount at all: neither server nor
-/// options are to blame.
+/// Error for a mount that the kernel refuses because the process is not permitted to mount at all.
+/// Neither the server nor the options are the cause.
 #[derive(Debug)]
 pub struct NotAllowed(pub Errno);
 
@@ -55,13 +55,13 @@ impl fmt::Display for NotAllowed {
 
 impl Error for NotAllowed {}
 
-/// Whether an error is a number alone, which says nothing of what was being done.
+/// Reports whether an error is only an errno, without the action that failed.
 pub fn is_bare(error: &anyhow::Error) -> bool {
     let is_number = error.is::<io::Error>() || error.is::<Errno>() || error.is::<nix::Error>();
     is_number && error.chain().count() == 1
 }
 
-/// The number, if one of the causes is one.
+/// Returns the errno, if one of the causes is an errno.
 pub fn errno_of(error: &anyhow::Error) -> Option<Errno> {
     let number = |cause: &(dyn Error + 'static)| {
         cause

@@ -1,17 +1,17 @@
-//! The ground: what is asked of the operating system.
+//! Operating system layer: all requests that go to the kernel.
 //!
-//! Everything here is told what to do and knows nothing of drivers, verbs, plans or pods. Errors
-//! are [`anyhow::Error`] with the action as context; where a caller has to branch, there is a
-//! [`Failure`](flexvol_protocol::failure::Failure) or one of the facts of [`errno`] in the chain.
+//! The code here only carries out requests. It knows nothing of drivers, verbs, plans or pods.
+//! Errors are [`anyhow::Error`] with the action as context. Where a caller has to branch, the chain
+//! holds a [`Failure`](flexvol_protocol::failure::Failure) or one of the types of [`errno`].
 //!
-//! | shelf | what is on it |
+//! | module | content |
 //! |---|---|
-//! | [`block`] | block devices: loop, nbd, rbd, iSCSI, partitions, what is on a disk, making file systems |
+//! | [`block`] | block devices: loop, nbd, rbd, iSCSI, partitions, content detection, mkfs |
 //! | [`fs`] | files and directories: opened without following links, replaced atomically, locked, watched |
-//! | [`mount`](mod@mount) | mounts: made in one step, listed, asked whether they answer |
+//! | [`mount`](mod@mount) | mounts: made in one step, listed, checked for an answer |
 //! | [`net`] | names, addresses, connections, netlink |
 //! | [`proc`] | processes: this one, helpers, daemons, namespaces, limits, time |
-//! | [`raw`] | system calls that no crate offers in a safe form: all `unsafe` there is |
+//! | [`raw`] | system calls that no crate offers in a safe form: all `unsafe` code |
 
 pub mod block;
 pub mod errno;

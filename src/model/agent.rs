@@ -1,4 +1,4 @@
-//! The node's agent: what a side file says of it, and what is said to it.
+//! The node's agent: its settings in a side file, and the requests to it.
 
 use crate::json_object::mistake;
 use crate::paths::AGENT_SOCKET;
@@ -6,16 +6,16 @@ use flexvol_protocol::failure::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Whom a mounted volume's storage is kept from.
+/// Fence of a mounted volume's storage: the pods that cannot use it at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fence {
-    /// No one.
+    /// No fence.
     #[default]
     Off,
-    /// Every other pod.
+    /// Every other pod is kept out.
     Pod,
-    /// The pods of every other node.
+    /// The pods of every other node are kept out.
     Node,
 }
 
@@ -30,19 +30,18 @@ impl Fence {
     }
 }
 
-/// What a side file says of the agent.
+/// Settings of the agent in a side file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentSettings<'a> {
-    /// Whom a mounted volume's storage is kept from.
+    /// Fence of a mounted volume's storage.
     pub fence: &'a str,
-    /// Where the agent listens.
+    /// Socket of the agent.
     pub socket: &'a str,
-    /// Whether it carries out the driver's calls, with the programs of its own image.
+    /// True if the agent carries out the driver's calls, with the programs of its own image.
     pub runs: bool,
 }
 
-/// What the words under `agent` mean; `None` where there are none, and no agent has to do with the
-/// driver.
+/// Parses the words under `agent`. `None` if there are none: the driver then uses no agent.
 pub fn settings(words: &BTreeMap<String, String>) -> Result<Option<AgentSettings<'_>>> {
     let (mut fence, mut socket, mut run) = ("off", AGENT_SOCKET, "host");
     for (key, value) in words {
@@ -61,37 +60,38 @@ pub fn settings(words: &BTreeMap<String, String>) -> Result<Option<AgentSettings
     Ok(Some(settings).filter(|_| !words.is_empty()))
 }
 
-/// The one argument of a driver that the agent executes: the call itself, with its secrets, comes
-/// on standard input, where no one else can read it, and is carried out here and not handed on.
+/// Only argument of a driver that the agent executes. The call itself, with its secrets, comes on
+/// standard input, where no other process can read it. The driver carries it out itself instead of
+/// passing it to the agent again.
 ///
-/// First how many milliseconds it may take, then the verb and its arguments, with a zero byte
-/// between each two.
+/// Standard input has the time limit in milliseconds, then the verb and its arguments, separated by
+/// zero bytes.
 pub const FROM_INPUT: &str = "-";
 
-/// Storage that is to be held for a mount, as it is sent: nothing of it is secret.
+/// Request to hold storage for a mount, in the form that is sent. It contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// The storage, by a name that all its volumes share, on every node.
+    /// Name of the storage. All its volumes share it, on every node.
     pub handle: String,
-    /// Whom it is kept from.
+    /// Fence that the mount asks for.
     pub fence: Fence,
-    /// The directory it is mounted on.
+    /// Directory of the mount.
     pub target: String,
-    /// Whether the mount only reads: then it is shared with others that only read.
+    /// Access of the mount. Read-only mounts share the storage with each other.
     pub access: HoldAccess,
-    /// The pod's namespace, for people.
+    /// Namespace of the pod, for people.
     pub pod_namespace: String,
-    /// The pod's name, for people.
+    /// Name of the pod, for people.
     pub pod_name: String,
-    /// No other pod has it.
+    /// Uid of the pod, which is unique.
     pub pod_uid: String,
 }
 
-/// What a mount may do with the storage.
+/// Access of a mount to the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HoldAccess {
-    /// Read.
+    /// Read only.
     #[serde(rename = "ro")]
     ReadOnly,
     /// Read and write.
@@ -99,9 +99,9 @@ pub enum HoldAccess {
     ReadWrite,
 }
 
-/// The version of the protocol: of requests and answers.
+/// Version of the protocol, for requests and answers.
 pub const PROTOCOL: u32 = 1;
 
-/// The most bytes of a request or an answer without its length. The kernel lets no argument of a
-/// call be longer than half of it.
+/// Limit for a request or an answer without its length prefix, in bytes. The kernel limits each
+/// argument of a call to half of it.
 pub const LONGEST_FRAME: usize = 256 * 1024;

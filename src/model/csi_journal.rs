@@ -1,111 +1,112 @@
-//! What `flexvold csi` notes of a volume, one JSON file each; pure. `flexvold` writes and reads
-//! them, and who takes a driver away reads whose pods need it.
+//! Journal of `flexvold csi`: one JSON file per volume. Pure. `flexvold` writes and reads the
+//! files; code that removes a driver reads which pods still need it.
 //!
 //! ```text
 //! /var/lib/flexvol/csi/<CSI name>/volumes/<sha256 of the id>.json
 //! ```
 //!
-//! No secret is in it.
+//! The files contain no secret.
 
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Failure, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What such a file ends in.
+/// Extension of a file.
 pub const EXTENSION: &str = "json";
 
-/// The most bytes of one: the options are the largest part, and no program can be given more than
-/// 128 KiB of them.
+/// Limit for one file, in bytes. The options are the largest part, and no program can be given more
+/// than 128 KiB of them.
 pub const LIMIT: usize = 1 << 20;
 
-/// How far a call has come.
+/// Lifecycle phase of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
-    /// The driver was called, and nothing is known of the end.
+    /// The driver was called; the result is not known.
     Begun,
-    /// The caller was told, or was to be told, that it is done.
+    /// The caller was told, or was about to be told, that the call is done.
     Done,
 }
 
-/// The volume is mounted once for the node.
+/// Staging of a volume: a mount that is made once for the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Staged {
-    /// Where.
+    /// Directory of the mount.
     pub path: String,
-    /// The device, as the driver calls it.
+    /// Device, as the driver names it.
     pub device: String,
-    /// How far it has come.
+    /// Lifecycle phase.
     pub phase: Phase,
 }
 
-/// The volume is in a pod.
+/// Publication of a volume in a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// How far it has come.
+    /// Lifecycle phase.
     pub phase: Phase,
-    /// Whether the pod may not write.
+    /// True if the pod may not write.
     pub read_only: bool,
-    /// Whether no other pod may have it.
+    /// True if a single pod has exclusive access.
     pub exclusive: bool,
 }
 
-/// What is known of one volume.
+/// Journal entry of one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Entry {
-    /// Who serves it, as `vendor/driver`.
+    /// Driver that serves the volume, as `vendor/driver`.
     pub driver: String,
-    /// CSI's name for it.
+    /// CSI's id of the volume.
     pub id: String,
-    /// What `expandfs` is called with: the options of the volume without secrets, as JSON.
+    /// Options for `expandfs`: those of the volume without secrets, in JSON form.
     pub options: String,
-    /// Fingerprint of the options that the volume itself has, without an admin's defaults: another
-    /// volume with the same id has other ones. Empty if an older version wrote the file.
+    /// Fingerprint of the options that the volume itself has, without the defaults of an admin:
+    /// another volume with the same id has other ones. Empty if an older version wrote the file.
     pub identity: String,
-    /// Where it is staged.
+    /// Staging, if the volume is staged.
     pub staged: Option<Staged>,
-    /// In which pods it is, by the directory there.
+    /// Publications in pods, by their directories.
     pub targets: BTreeMap<String, Target>,
-    /// To which nodes it is attached, and what `attach` answered.
+    /// Nodes to which it is attached, each with the answer of `attach`.
     pub attached: BTreeMap<String, String>,
 }
 
 impl Entry {
-    /// Reads what a file holds.
+    /// Parses the text of a file.
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Failure::options(format!("no volume's journal: {error}")))
     }
 
-    /// Whether the volume is nowhere any more, and there is nothing to note.
+    /// Reports whether the volume is attached, staged and published nowhere, so that nothing is
+    /// left to record.
     pub fn is_over(&self) -> bool {
         self.staged.is_none() && self.targets.is_empty() && self.attached.is_empty()
     }
 
-    /// The volume is, or may be, attached to a node.
+    /// Records that the volume is, or may be, attached to a node.
     pub fn attach(&mut self, node: &str, device: &str) {
         self.attached.insert(node.to_owned(), device.to_owned());
     }
 
-    /// The volume is, or may be, in this directory.
+    /// Records that the volume is, or may be, published in this directory.
     pub fn publish(&mut self, path: &TargetPath, target: Target) {
         self.targets.insert(key(path), target);
     }
 
-    /// The volume is in this directory no longer.
+    /// Records that the volume is no longer in this directory.
     pub fn forget(&mut self, path: &TargetPath) {
         self.targets.remove(&key(path));
     }
 
-    /// What is known of a directory of a pod's.
+    /// Returns the publication in a pod's directory.
     pub fn target(&self, path: &TargetPath) -> Option<Target> {
         self.targets.get(&key(path)).copied()
     }
 
-    /// Whether the volume is at this path, in a pod or for the node.
+    /// Reports whether the volume is at this path, in a pod or staged for the node.
     pub fn is_at(&self, path: &TargetPath) -> bool {
         self.has(&key(path))
     }
@@ -114,18 +115,18 @@ impl Entry {
         self.paths().any(|each| each == path)
     }
 
-    /// Every path it is at.
+    /// Returns every path of the volume.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.targets.keys().chain(self.staged.iter().map(|staged| &staged.path)).map(String::as_str)
     }
 
-    /// Whether the volume is staged here.
+    /// Reports whether the volume is staged here.
     pub fn is_staged_at(&self, path: &TargetPath) -> bool {
         self.staged.as_ref().is_some_and(|staged| staged.path == key(path))
     }
 }
 
-/// A path as the journal has it: CSI's paths are text.
+/// Returns a path in the journal's form, which is text as in CSI.
 pub fn key(path: &TargetPath) -> String {
     path.as_path().to_string_lossy().into_owned()
 }

@@ -1,7 +1,7 @@
-//! The steps of a plan that hold a volume's storage while it is mounted.
+//! Steps of a plan that hold a volume's storage while it is mounted.
 //!
-//! What is held is the storage, by a name that every volume of it has on every node. Drivers need
-//! not know: which storage it is stands in the plan.
+//! The hold is on the storage, under one name for all its volumes and on every node. Drivers do not
+//! take part in this: the plan already names the storage.
 
 use crate::agent::{self, AgentSettings};
 use crate::plan::{Nbd, NbdServer, Plan, Step, Store, StoreStep};
@@ -12,8 +12,8 @@ use flexvol_protocol::{Call, Options, TargetPath};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The plan with them, if the side file names the agent. With the fence off nothing is held any
-/// more, but what was is still released.
+/// Adds these steps to the plan if the side file names the agent. With the fence off, nothing new
+/// is held, but earlier holds are still released.
 pub(crate) fn fenced(mut plan: Plan, call: &Call, settings: &Settings) -> Result<Plan> {
     let Some(AgentSettings { fence, socket, .. }) = agent::settings(&settings.agent)? else {
         return Ok(plan);
@@ -34,7 +34,8 @@ pub(crate) fn fenced(mut plan: Plan, call: &Call, settings: &Settings) -> Result
     Ok(plan)
 }
 
-/// What a plan attaches; `None` if it shows what was held when that was mounted for the node.
+/// Returns the name of the storage that a plan attaches. `None` if the plan shows a staged volume,
+/// whose storage was held when it was mounted for the node.
 fn held(plan: &Plan) -> Result<Option<String>> {
     let shows = |step: &Step| matches!(step, Step::ShowStaged { .. });
     match plan.steps.iter().find_map(handle) {
@@ -48,10 +49,10 @@ fn nothing_held() -> Failure {
     Failure::options(text)
 }
 
-/// The drivers whose plans attach what can be held.
+/// Drivers whose plans attach storage that can be held.
 const HOLDERS: [&str; 6] = ["image", "qcow2", "rbd", "lvm", "nbd", "iscsi"];
 
-/// Refuses the agent for a driver each of whose volumes would be refused.
+/// Refuses a fence for a driver if it would be refused for each of its volumes.
 pub(crate) fn check(driver: &str, settings: &Settings) -> Result<()> {
     let holds = agent::settings(&settings.agent)?.is_some_and(|agent| agent.fence != "off");
     if !holds || HOLDERS.contains(&driver) { Ok(()) } else { Err(nothing_held()) }
@@ -79,7 +80,7 @@ fn hold(
     Ok(filled(words.map(|(key, word)| (key.to_owned(), word))))
 }
 
-/// The storage that a step attaches, by a name that all nodes know it by.
+/// Returns the storage that a step attaches, under the name that all nodes use for it.
 fn handle(step: &Step) -> Option<String> {
     match step {
         Step::AttachLoop { file, .. } => Some(of_file(file)),
@@ -88,8 +89,9 @@ fn handle(step: &Step) -> Option<String> {
     }
 }
 
-/// Of a Ceph cluster without its monitors, of which two volumes may name different ones: that two
-/// clusters share a name is refused, and not the other way round.
+/// Names a store. For Ceph, the name omits the monitors, because two volumes of one image may list
+/// different ones. So equal names in two clusters cause a refusal, but one image never has two
+/// names.
 fn of_store(store: &Store) -> String {
     match store {
         Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. }) => {
@@ -100,7 +102,7 @@ fn of_store(store: &Store) -> String {
     }
 }
 
-/// Whatever is in it, and whoever shows it: the file is the storage.
+/// Names a file. The file is the storage, whatever it contains and whichever driver shows it.
 fn of_file(file: &Path) -> String {
     let plain: PathBuf = file.components().collect();
     format!("file:{}", plain.display())
@@ -135,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Two spellings of the same storage are one, whoever shows it.
+    /// Two spellings of the same storage give one name, whichever driver shows it.
     #[test]
     fn storage_has_one_name() {
         let file = |driver, file: &str| held(driver, &format!(r#"{{"file":"{file}","size":"1Gi"}}"#)).handle;
@@ -162,7 +164,7 @@ mod tests {
         }
     }
 
-    /// What no volume of a driver could do is refused before there is a volume.
+    /// A fence that no volume of a driver could use is refused before there is a volume.
     #[test]
     fn who_can_hold_is_known_beforehand() {
         for driver in drivers::ALL {
@@ -187,7 +189,7 @@ mod tests {
             (pod, hold.access, hold.fence),
             (["shop", "web-0", "u1"].map(str::to_owned), HoldAccess::ReadOnly, Fence::Pod)
         );
-        // No two that do not say who they are count as one.
+        // Two holds that do not name their pods must not count as one pod.
         let hold = held("image", r#"{"file":"a"}"#);
         assert_eq!((hold.pod_uid.as_str(), hold.access), (TARGET, HoldAccess::ReadWrite));
     }

@@ -1,4 +1,4 @@
-//! One installed driver, and what becomes of its calls before anything touches the node.
+//! One installed driver, and how its calls become plans. Nothing here touches the node.
 
 use crate::driver::{Driver, Growth, Request};
 use crate::drivers;
@@ -11,22 +11,23 @@ use crate::side_file;
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::{Call, Capabilities, DriverName, Fields, Options, Verb, VerbSet};
 
-/// Which driver it is, whose options it understands, and how its admin has set it up.
+/// Driver with the dialect of its options and its admin's settings.
 pub struct Installed {
     /// The driver.
     pub driver: &'static dyn Driver,
-    /// The dialect of its options, if that is another driver's.
+    /// Dialect of the options, if it is another driver's.
     pub profile: Option<&'static Profile>,
-    /// Its directory's name, `vendor~driver`; `None` when a person runs it without saying as whom.
+    /// Name of its directory, `vendor~driver`; `None` if a person runs it without naming a
+    /// directory.
     pub directory: Option<String>,
-    /// Its side file. Whether volumes are attached is what the profile says where the side file
-    /// does not; and where a CSI driver serves them, whose options they have, is what the directory
-    /// says.
+    /// Side file, completed. If it does not say whether volumes are attached, the profile decides.
+    /// If a CSI driver serves the volumes and no profile is named, the directory names the driver
+    /// whose options they have.
     pub settings: Settings,
 }
 
 impl Installed {
-    /// This driver; the side file or the directory says which profile it has.
+    /// Wraps this driver. The side file or the directory chooses the profile.
     pub fn new(driver: &'static dyn Driver, directory: Option<String>, settings: Settings) -> Self {
         let profile = profiles::chosen(directory.as_deref(), &settings);
         Self::of(driver, profile, directory, settings)
@@ -47,8 +48,8 @@ impl Installed {
         Self { driver, profile, directory, settings }
     }
 
-    /// The driver that a side file names; else that of the profile; else the one that is called
-    /// like the executable.
+    /// Finds the driver: the one that the side file names, else the profile's, else the one with
+    /// the name of the executable.
     pub fn identify(directory: Option<String>, executable: &str, settings: Settings) -> Result<Self> {
         let profile = profiles::chosen(directory.as_deref(), &settings);
         let name = profile.map_or(executable, |profile| profile.driver.name());
@@ -57,26 +58,27 @@ impl Installed {
         Ok(Self::of(driver, profile, directory, settings))
     }
 
-    /// What the log calls it.
+    /// Returns the name for the log.
     pub fn name(&self) -> &str {
         self.directory.as_deref().unwrap_or(self.driver.name())
     }
 
-    /// The verbs it has: one under the name of another driver may have more.
+    /// Returns its verbs. Under the name of another driver it may have more than its own.
     pub fn verbs(&self) -> VerbSet {
         let own = || self.driver.verbs(&self.settings);
         self.profile.map_or_else(own, |profile| profile.verbs(&self.settings))
     }
 
-    /// What it answers to `init`. The side file has the last word on fsGroup.
+    /// Returns the answer to `init`. The side file's `fsGroup` overrides the driver and the
+    /// profile.
     pub fn capabilities(&self) -> Capabilities {
         let own = || self.driver.capabilities(&self.settings);
         let held = self.profile.map_or_else(own, |profile| profile.capabilities(&self.settings));
         Capabilities { fs_group: self.settings.fs_group.unwrap_or(held.fs_group), ..held }
     }
 
-    /// The plan of any call but `init`: of the options in its own dialect, with the side file's
-    /// default options laid under the volume's.
+    /// Makes the plan of any call but `init`. The options are in the installed dialect; options
+    /// that the volume does not set come from the side file.
     pub fn plan(&self, call: &Call) -> Result<Plan> {
         if !matches!(call.verb(), Verb::Unmount | Verb::UnmountDevice | Verb::Detach) {
             self.check_attach()?;
@@ -95,7 +97,7 @@ impl Installed {
         })
     }
 
-    /// The plan of a call in the driver's own dialect.
+    /// Makes the plan of a call in the driver's own dialect.
     fn planned(&self, call: &Call) -> Result<Plan> {
         let (driver, settings) = (self.driver, &self.settings);
         match call {
@@ -125,8 +127,8 @@ impl Installed {
         }
     }
 
-    /// A call as its driver reads it, and what became of its options otherwise than their author
-    /// may think.
+    /// Returns a call as its driver reads it, with notes on options whose effect may surprise their
+    /// author.
     pub fn understood(&self, call: &Call) -> Result<(Call, Vec<String>)> {
         let mut call = call.clone();
         let Some(options) = call.options_mut() else { return Ok((call, Vec::new())) };
@@ -139,7 +141,7 @@ impl Installed {
         Ok((call, notes))
     }
 
-    /// Why a verb that the driver has does nothing, if so.
+    /// Returns the reason if a verb of the driver does nothing.
     pub fn idle(&self, verb: Verb, plan: &Plan) -> Option<&'static str> {
         let needs_attach = matches!(verb, Verb::MountDevice | Verb::ExpandFs);
         let is_idle = matches!(plan.goal, Goal::Performed) && plan.steps.is_empty();
@@ -153,14 +155,15 @@ impl Installed {
         })
     }
 
-    /// What a reply says besides Success to a verb that only the profile has; `None` if the driver
-    /// says it.
+    /// Returns the fields of a reply besides Success, for a verb that only the profile has; `None`
+    /// leaves them to the driver.
     pub fn fields(&self, call: &Call) -> Option<Fields> {
         let said = self.profile.map(|profile| profile.fields(call, &self.settings));
         said.filter(|fields| *fields != Fields::default())
     }
 
-    /// Mistakes of the side file that would show with the first volume: for who writes one.
+    /// Fails if the side file has a mistake that would show with the first volume. For code that
+    /// writes side files.
     pub fn check(&self) -> Result<()> {
         self.check_attach()?;
         fencing::check(self.driver.name(), &self.settings)?;
@@ -171,12 +174,12 @@ impl Installed {
         if self.settings.through_csi.is_some() {
             return Ok(());
         }
-        // One without options of its own has those of the side file, and has checked them.
+        // A driver without options of its own takes those of the side file, and has checked them.
         let specs = self.driver.options();
         if specs.is_empty() { Ok(()) } else { schema::check_defaults(&self.settings.options, specs) }
     }
 
-    /// A word that would do nothing is refused.
+    /// Refuses `attach` in a side file if it would have no effect.
     fn check_attach(&self) -> Result<()> {
         let text = match (self.settings.attach, self.driver.instead_of_attach()) {
             (Some(_), Some(instead)) => instead,
@@ -188,8 +191,8 @@ impl Installed {
         Err(Failure::options(format!("{SIDE_FILE}: \"attach\": {text}")))
     }
 
-    /// A volume says otherwise with any spelling of the option; with the empty string it says
-    /// nothing.
+    /// Fills in the side file's options that the volume does not set, under any spelling of the
+    /// option. An empty string counts as not set.
     fn lay_defaults_under(&self, options: &mut Options) {
         for (key, value) in &self.settings.options {
             if !is_given(self.driver.options(), options, key) {
@@ -228,17 +231,17 @@ fn refuse_shrinking(Growth { new_bytes, old_bytes, .. }: &Growth<'_>) -> Result<
     Ok(())
 }
 
-/// What a driver's name stands for.
+/// Meaning of a driver's name.
 #[derive(Clone, Copy)]
 pub enum Meaning {
-    /// A driver of ours, with its own options.
+    /// Driver of flexvol, with its own options.
     Driver(&'static dyn Driver),
-    /// Another driver's options.
+    /// Dialect of another driver.
     Profile(&'static Profile),
 }
 
 impl Meaning {
-    /// A profile or a driver of exactly that name.
+    /// Finds the profile or the driver with exactly this name.
     pub fn find(name: &str) -> Option<Self> {
         let driver = || drivers::find(name).map(Self::Driver);
         profiles::find(name).map(Self::Profile).or_else(driver)

@@ -1,4 +1,5 @@
-//! How a side file is read: objects are objects, and a mistake in it says in which file it is.
+//! Reader of side files. It accepts only objects where objects belong, and its errors name the
+//! file.
 
 use flexvol_protocol::failure::Failure;
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
@@ -6,20 +7,20 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The side file's name.
+/// Name of the side file.
 pub const SIDE_FILE: &str = ".flexvol.json";
 
-/// What a JSON object fills, member by member, and nothing else: what serde derives takes an array
-/// for the members in their order, and has 800 bytes of code for each of them.
+/// Type that a JSON object fills, member by member. Nothing else can fill it: the code that serde
+/// derives also accepts an array of the members in order, and has 800 bytes for each of them.
 pub(crate) trait Members: Default {
-    /// What they are called.
+    /// Names of the members.
     const NAMES: &'static [&'static str];
 
     /// Reads the value of the member of this name.
     fn read<'de, A: MapAccess<'de>>(&mut self, name: &str, values: &mut A) -> Result<(), A::Error>;
 }
 
-/// Says which member is read how, and makes the type `Deserialize`.
+/// Declares how to read each member, and makes the type `Deserialize`.
 macro_rules! members {
     ($type:ty { $($name:literal => $field:ident by $read:path,)+ }) => {
         impl crate::json_object::Members for $type {
@@ -46,7 +47,7 @@ macro_rules! members {
 }
 pub(crate) use members;
 
-/// A member of a type that serde knows.
+/// Reads a member of any type that serde can deserialize.
 #[inline(never)]
 pub(crate) fn plain<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     place: &mut T,
@@ -83,7 +84,7 @@ impl<'de, T: Members> Visitor<'de> for Object<T> {
     }
 }
 
-/// One of these; which.
+/// Reader of one of these names, which returns its index.
 struct Name(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for Name {

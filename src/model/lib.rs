@@ -1,21 +1,20 @@
-//! What a volume is and what becomes of it, without touching a node: drivers turn options into
-//! plans.
+//! Pure model of volumes and drivers, without access to a node: drivers turn options into plans.
 //!
 //! 1. A [`driver`] turns a call's options, declared once with [`options!`](crate::options!), into a
 //!    [`plan`]. [`drivers`] has them all; read [`drivers::tmpfs`] first.
-//! 2. [`profiles`] has the options of other drivers, translated before a driver sees them.
-//! 3. [`installed`] is a driver with its profile and its [`settings`], and makes the plan of a
-//!    call. [`settings`] is what an admin says about one installed driver, and [`policy`] what its
-//!    tenants may ask for: it is checked on the finished plan.
-//! 4. [`diagnostics`] knows what an error text means and how it is fixed, [`packages`] which
-//!    package brings which program.
-//! 5. [`translate`] makes volumes of CSI drivers of FlexVolume volumes, and back; [`csi`] has the
-//!    names they have there.
-//! 6. [`schema`] and [`server`] are knowledge about words, [`paths`] about where things are,
-//!    [`csi_journal`] about what the CSI server notes there, [`agent`] about what the node's agent is
-//!    asked, [`mounter`] about what mount pods are.
+//! 2. [`profiles`] has the options of other drivers. They are translated before a driver sees them.
+//! 3. [`installed`] is a driver with its profile and its [`settings`]; it makes the plan of a call.
+//!    [`settings`] is the admin's side file for one installed driver. [`policy`] limits what its
+//!    tenants may ask for; it is checked on the finished plan.
+//! 4. [`diagnostics`] finds the cause of an error text and its fix, [`packages`] the package that
+//!    contains a program.
+//! 5. [`translate`] turns FlexVolume volumes into volumes of CSI drivers, and back; [`csi`] has the
+//!    CSI names of drivers and volumes.
+//! 6. [`schema`] parses options, [`server`] names of servers. [`paths`] has the paths on a node,
+//!    [`csi_journal`] the CSI server's files there. [`agent`] is the protocol of the node's agent,
+//!    [`mounter`] that of mount pods.
 //!
-//! Nothing here does I/O, and the compiler shows it of system calls: no crate that makes one is a
+//! Nothing here does I/O. For system calls the compiler ensures it: no crate that makes one is a
 //! dependency.
 
 pub mod agent;

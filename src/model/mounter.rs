@@ -1,5 +1,5 @@
-//! Programs that a mount pod has in place of the node: what a side file says of it, how the pod
-//! registers, and what it is asked.
+//! Mount pods, which provide programs in place of the node: their settings in a side file, their
+//! registration, and the requests to them.
 
 use crate::json_object::mistake;
 use crate::settings::Settings;
@@ -8,55 +8,55 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
 
-/// In kubelet's directory: who has programs for which driver.
+/// Name, in kubelet's directory, of the directory where mount pods register for drivers.
 pub const DIRECTORY: &str = "plugin-containers";
 
-/// Kubelet's directory, where a volume's path does not tell.
+/// Kubelet's directory, if a volume's path does not show it.
 pub const KUBELET: &str = "/var/lib/kubelet";
 
-/// The most bytes of a registration.
+/// Limit for a registration, in bytes.
 pub const LARGEST: usize = 64 * 1024;
 
-/// The longest name of a driver's directory, in bytes: the path of a socket has no room for more.
+/// Longest name of a driver's directory, in bytes: the path of a socket has no room for more.
 pub const LONGEST_NAME: usize = 80;
 
-/// No name in a registration is as long, in bytes.
+/// Limit for a name in a registration, in bytes: each name is shorter.
 const LONGEST: usize = 254;
 
-/// The longest name of a volume, in bytes.
+/// Longest name of a volume, in bytes.
 const LONGEST_VOLUME: usize = 128;
 
-/// In the environment of a program that serves a volume from a mount pod: the volume's name.
+/// Environment variable of a program that serves a volume from a mount pod: the volume's name.
 pub const SERVES: &str = "FLEXVOL_SERVES";
 
-/// Among the private files of a volume's program: which mount pod runs it.
+/// Name of a private file of a volume's program: it records which mount pod runs the program.
 pub const NOTE: &str = "mount-pod";
 
-/// No note is longer, in bytes.
+/// Limit for a note, in bytes.
 pub const NOTE_LIMIT: usize = 1 << 13;
 
-/// What is noted of a volume that a mount pod serves.
+/// Note about a volume that a mount pod serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// Where it has registered.
+    /// Directory in which the pod has registered.
     pub directory: String,
-    /// For which driver: [`file_name`].
+    /// Driver for which it has registered, in the form of [`file_name`].
     pub name: String,
-    /// Who it is.
+    /// Identity of the pod.
     pub pod: Registration,
-    /// Who asks the runtime for it; empty where its process 1 is asked.
+    /// Socket of the agent that asks the runtime for it; empty if the pod's process 1 is asked.
     pub agent: String,
 }
 
 impl Note {
-    /// As it is written.
+    /// Returns the text of the note's file.
     pub fn text(&self) -> String {
         let Self { directory, name, agent, pod } = self;
         let Registration { pod_namespace, pod_name, pod_uid, container_name } = pod;
         format!("{directory}\n{name}\n{pod_uid}\n{agent}\n{pod_namespace}\n{pod_name}\n{container_name}")
     }
 
-    /// Of a file's text; what is missing is empty.
+    /// Parses a file's text; missing lines give empty values.
     pub fn parse(text: &str) -> Self {
         let mut lines = text.lines();
         let mut next = || lines.next().unwrap_or_default().to_owned();
@@ -71,29 +71,29 @@ impl Note {
     }
 }
 
-/// Who has registered.
+/// Identity of a registered mount pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Registration {
-    /// The pod's namespace.
+    /// Namespace of the pod.
     pub pod_namespace: String,
-    /// The pod's name.
+    /// Name of the pod.
     pub pod_name: String,
-    /// No other pod has it.
+    /// Uid of the pod, which is unique.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
-    /// The container's name.
+    /// Name of the container.
     pub container_name: String,
 }
 
 impl Registration {
-    /// Of the file's text. Keys of others are ignored, none of ours may be empty.
+    /// Parses a registration file. Keys of other programs are ignored; none of these may be empty.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
         Self::of_json(&serde_json::from_str(text).map_err(|error| error.to_string())?)
     }
 
-    /// Of a request for one; nothing if it is for none.
+    /// Parses the pod in a request; `None` if the request names none.
     pub fn of(said: &Value) -> Result<Option<Self>, String> {
         if said.is_null() { Ok(None) } else { Self::of_json(said).map(Some) }
     }
@@ -113,31 +113,31 @@ impl Registration {
     }
 }
 
-/// What names and ids of Kubernetes are made of.
+/// Reports whether names and ids of Kubernetes may contain the byte.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._".contains(&byte)
 }
 
-/// What process 1 of a mount pod is started with.
+/// Start parameters of a mount pod's process 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process1 {
-    /// The drivers, `vendor/driver`, as they were written.
+    /// Drivers, `vendor/driver`, as they were written.
     pub plugins: Vec<String>,
     /// Kubelet's directory.
     pub root: String,
 }
 
-/// What a container with process 1 lacks to mount for its node.
+/// Missing property of a container with process 1, without which it cannot mount for its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// It may mount nothing that the node sees.
+    /// The container is not privileged: the node sees none of its mounts.
     Privilege,
-    /// Kubelet's directory, with mount propagation in both directions.
+    /// The container lacks kubelet's directory, with mount propagation in both directions.
     Directory,
 }
 
 impl Process1 {
-    /// Of a container's object, with the program.
+    /// Returns the program and its parameters from a container's object.
     pub fn of_container(container: &Value) -> Option<(String, Self)> {
         let words = entries(&container["command"]).chain(entries(&container["args"]));
         let words: Vec<_> = words.filter_map(Value::as_str).collect();
@@ -145,9 +145,9 @@ impl Process1 {
         Some(((*program).to_owned(), Self::of(words.iter().copied())?))
     }
 
-    /// What its container in a pod with this `spec` lacks. The API server gives no container
-    /// Bidirectional propagation that is not privileged; and whoever may make one that has both is
-    /// root of the node.
+    /// Returns what its container lacks in a pod with this `spec`. The API server refuses
+    /// Bidirectional propagation for a container that is not privileged. Whoever may create a
+    /// container with both is root of the node.
     pub fn lacks(&self, spec: &Value, container: &Value) -> Option<Lack> {
         if container["securityContext"]["privileged"] != true {
             return Some(Lack::Privilege);
@@ -164,8 +164,8 @@ impl Process1 {
         (!entries(&container["volumeMounts"]).any(is_shared)).then_some(Lack::Directory)
     }
 
-    /// Of a command line, the program first; `None` if that starts something else, also only its
-    /// probe.
+    /// Parses a command line, whose first word is the program. `None` if the command starts
+    /// something else or only the probe of process 1.
     pub fn of<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let own: Vec<_> = words.into_iter().skip(1).take_while(|word| *word != "--").collect();
         let ["mounter", "init", rest @ ..] = &*own else { return None };
@@ -187,8 +187,8 @@ fn entries(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// The name of a driver's files in [`DIRECTORY`], without their ends: `vendor~driver`. `None` if it
-/// can have none.
+/// Returns the name of a driver's files in [`DIRECTORY`], without their extension: `vendor~driver`.
+/// `None` if the driver cannot have such a name.
 pub fn file_name(driver: &str) -> Option<String> {
     let name = driver.replacen('/', "~", 1);
     let parts = name.split_once('~').map(|(vendor, driver)| [vendor, driver]);
@@ -196,7 +196,7 @@ pub fn file_name(driver: &str) -> Option<String> {
     (name.len() <= LONGEST_NAME && parts.is_some_and(|parts| parts.iter().all(plain))).then_some(name)
 }
 
-/// The name of what serves a volume, if it is one: nothing makes a path of it.
+/// Validates the name of a served volume. The allowed characters cannot form a path.
 pub fn volume(serves: &str) -> std::result::Result<String, &'static str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if serves.is_empty() || serves.len() > LONGEST_VOLUME || !serves.bytes().all(plain) {
@@ -205,59 +205,61 @@ pub fn volume(serves: &str) -> std::result::Result<String, &'static str> {
     Ok(serves.to_owned())
 }
 
-/// A program to be run in a mount pod.
+/// Order to run a program in a mount pod.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Order {
-    /// Its plain name.
+    /// Plain name of the program.
     pub program: String,
-    /// Its arguments, never a secret.
+    /// Arguments, never a secret.
     pub args: Vec<String>,
-    /// What it has in its environment besides the usual: `NAME=VALUE`.
+    /// Variables added to its usual environment: `NAME=VALUE`.
     pub env: Vec<String>,
-    /// What it reads, in Base64.
+    /// Standard input, in Base64.
     pub stdin: String,
-    /// What is masked in what it says, in Base64.
+    /// Texts to mask in its output, in Base64.
     pub masked: Vec<String>,
-    /// Whether its standard output is wanted, apart from what it says besides.
+    /// True if standard output is returned separately from the other output.
     pub answering: bool,
-    /// How long it may take, in milliseconds.
+    /// Time limit, in milliseconds.
     pub within: u64,
-    /// The volume that it serves, and may go on to serve; empty for one that ends.
+    /// Volume that the program serves, and may continue to serve; empty for a program that ends.
     pub serves: String,
-    /// How many bytes of memory who serves may have.
+    /// Memory limit for a program that serves, in bytes.
     pub memory: u64,
 }
 
 impl Order {
-    /// As it is sent.
+    /// Returns the JSON form that is sent.
     pub fn into_json(self) -> String {
         let Self { answering, within, memory, .. } = self;
         let list = |words: Vec<String>| Value::Array(words.into_iter().map(Value::String).collect());
         let texts = list(vec![self.program, self.stdin, self.serves]);
         let (program, stdin, serves) = (&texts[0], &texts[1], &texts[2]);
         let (args, env, masked) = (list(self.args), list(self.env), list(self.masked));
-        // A map of values brings more code to every driver than all of this module.
+        // Built as text: a map of values would add more code to every driver than this whole
+        // module.
         format!(
             r#"{{"program":{program},"args":{args},"env":{env},"stdin":{stdin},"masked":{masked},"answering":{answering},"within":{within},"serves":{serves},"memory":{memory}}}"#
         )
     }
 }
 
-/// What a side file says of where a driver's programs are.
+/// Settings in a side file for the place of a driver's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MounterSettings<'a> {
-    /// Whether a registered mount pod is asked.
+    /// True if a registered mount pod is asked.
     pub asks: bool,
-    /// Whether only the runtime is asked for it, whoever listens in the pod.
+    /// True if the pod is always reached through the container runtime, even if its process 1
+    /// listens.
     pub by_runtime: bool,
-    /// The directory that has the programs, if it is one of this node.
+    /// Directory with the programs, if it is a directory of this node.
     pub root: Option<&'a str>,
-    /// Whether the node's own programs do where the registered pod does not answer.
+    /// True if the node's own programs are used when the registered pod does not answer.
     pub falls_back: bool,
 }
 
-/// What the words mean.
+/// Parses the words of a side file.
 pub fn settings(settings: &Settings) -> Result<MounterSettings<'_>> {
     let said = settings.mounter.as_deref();
     let root = said.and_then(|said| said.strip_prefix("chroot:")).filter(|root| root.starts_with('/'));

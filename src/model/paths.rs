@@ -1,51 +1,50 @@
-//! Where flexvol keeps what it keeps on a node: no other file spells these paths.
+//! Paths of flexvol's own files on a node. No other file spells them out.
 //!
-//! What kubelet and other programs have where is known by those who look for it.
+//! Paths of kubelet and of other programs are in the code that looks for them.
 
 use std::path::{Path, PathBuf};
 
-/// What is known of volumes that are mounted now: root's alone, and gone with the next boot.
+/// State of the volumes that are mounted now. Only root has access, and the next boot removes it.
 pub const RUN: &str = "/run/flexvol";
 
-/// What outlives a boot: what was installed and replaced; `--state-dir` names another.
+/// State that survives a boot: what was installed and replaced. `--state-dir` names another.
 pub const STATE: &str = "/var/lib/flexvol";
 
-/// Where images lie when the admin says nothing (`policy.imageRoots`).
+/// Default directory of images, if the admin does not set `policy.imageRoots`.
 pub const IMAGES: &str = "/var/lib/flexvol/images";
 
-/// What volumes have on disk while they are mounted: caches and clones.
+/// Disk space of volumes while they are mounted: caches and clones.
 pub const SCRATCH: &str = "/var/lib/flexvol/scratch";
 
-/// What `flexvold csi` notes: a directory for each driver it serves; `--state` names another.
+/// State of `flexvold csi`: a directory for each driver it serves. `--state` names another.
 pub const CSI: &str = "/var/lib/flexvol/csi";
 
-/// The same, in [`STATE`].
+/// Name of [`CSI`] in [`STATE`].
 pub const CSI_PART: &str = "csi";
 
-/// In a driver's directory in [`CSI`]: a file for each volume
-/// ([`csi_journal`](crate::csi_journal)).
+/// In a driver's directory in [`CSI`]: one file per volume ([`csi_journal`](crate::csi_journal)).
 pub const CSI_VOLUMES: &str = "volumes";
 
-/// Where the node's agent listens, and drivers look for it, when nobody says otherwise.
+/// Default socket of the node's agent, on which it listens and to which drivers connect.
 pub const AGENT_SOCKET: &str = "/run/flexvol/agent.sock";
 
-/// What `flexvold agent` notes of the storage that this node holds; `--state` names another.
+/// State of `flexvold agent`: the storage that this node holds. `--state` names another.
 pub const AGENT: &str = "/var/lib/flexvol/agent";
 
-/// Where `flexvold agent` keeps the locks of storage that no other node reaches.
+/// Locks of `flexvold agent` on storage that no other node reaches.
 pub const STORAGE_LOCKS: &str = "/var/lib/flexvol/storage-locks";
 
-/// In [`RUN`]: what the node's agent was asked to hold, and was not told yet that it is released.
+/// In [`RUN`]: holds requested from the node's agent whose release it has not confirmed yet.
 pub const HOLDS: &str = "holds";
 
 /// In [`RUN`]: the targets for which the node's agent was asked to publish a CSI driver's volume.
 pub const PUBLISHED: &str = "published";
 
-/// What `pod` takes for kubelet's directory when nobody names one.
+/// Default for kubelet's directory in `pod`.
 pub const POD_ROOT: &str = "/var/lib/flexvol/kubelet";
 
-/// The file of `deploy` that says that every driver is in place, when no one names one. Two
-/// deployments on one node need two.
+/// Default for the ready file of `deploy`, which reports that every driver is in place. Two
+/// deployments on one node need two files.
 pub const READY: &str = "/run/flexvol/deploy/ready";
 
 /// In [`RUN`]: a record of each mounted volume.
@@ -66,25 +65,25 @@ pub const IMAGE_DAEMONS: &str = "images";
 /// In [`RUN`]: the private files of clients of a Ceph cluster.
 pub const CLUSTERS: &str = "clusters";
 
-/// In [`RUN`]: how far a device was found blank.
+/// In [`RUN`]: progress of the check that a device is blank.
 pub const BLANK: &str = "blank";
 
-/// In [`RUN`]: what an mkfs that did not finish has left.
+/// In [`RUN`]: notes on what an unfinished mkfs has left on a device.
 pub const UNFINISHED: &str = "unfinished";
 
-/// In [`RUN`]: what drivers were asked for.
+/// In [`RUN`]: log of the calls of drivers.
 pub const LOG: &str = "log";
 
-/// In [`RUN`]: the directories in which installers try a driver.
+/// In [`RUN`]: directories in which installers test a driver.
 pub const CHECK: &str = "check";
 
-/// In [`STATE`]: the receipts of what was installed.
+/// In [`STATE`]: receipts of installed drivers.
 pub const RECEIPTS: &str = "installed";
 
-/// In [`STATE`]: drivers of others that were replaced.
+/// In [`STATE`]: other vendors' drivers that were replaced.
 pub const REPLACED: &str = "replaced";
 
-/// A directory in [`RUN`].
+/// Returns the path of a directory in [`RUN`].
 pub fn run(part: &str) -> PathBuf {
     Path::new(RUN).join(part)
 }

@@ -1,11 +1,11 @@
-//! What shall be true, and the steps that make it so: data, nothing else.
+//! The desired state, and the steps that reach it: data, nothing else.
 //!
-//! A driver turns options into a [`Plan`] without looking at the machine; the executor makes it
-//! true. Because a plan is data it can be printed (`flexvol plan`), checked by the node's
-//! [`policy`](crate::policy) before anything happens, compared with a golden file, and undone step
-//! by step.
+//! A driver turns options into a [`Plan`] without looking at the machine; the executor carries the
+//! plan out. Because a plan is data, it can be printed (`flexvol plan`), checked by the node's
+//! [`policy`](crate::policy) before anything happens, compared with a golden file, and rolled back
+//! step by step.
 //!
-//! Serialised, a plan shows everything but secrets, which read `***`.
+//! In serialised form, a plan shows everything but secrets, which read `***`.
 
 mod share;
 
@@ -48,17 +48,17 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A goal and the way there.
+/// A goal and the steps that reach it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// Looked at before the first step (already true: nothing is done) and after the last (still
-    /// false: undone).
+    /// Desired state. It is checked before the first step (already reached: nothing is done) and
+    /// after the last step (not reached: the steps are rolled back).
     pub goal: Goal,
-    /// In order. Each is safe to repeat after a crash.
+    /// Steps in order. Each is safe to repeat after a crash.
     pub steps: Vec<Step>,
 }
 
-/// What the world looks like when the plan has worked.
+/// State of the node after a successful plan.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Goal {
@@ -66,7 +66,7 @@ pub enum Goal {
     Mounted {
         /// The pod's volume directory.
         target: TargetPath,
-        /// What must be mounted there.
+        /// Mount that must be there.
         view: View,
     },
     /// Nothing is mounted at the target, and it is empty or gone.
@@ -74,18 +74,19 @@ pub enum Goal {
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// The same, and nothing is left of the program or the device that served the mount.
+    /// Nothing is mounted at the target, it is empty or gone, and nothing is left of the program or
+    /// the device that served the mount.
     Ended {
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// The steps check themselves; nothing can be told beforehand.
+    /// The steps check themselves; nothing can be checked in advance.
     Performed,
 }
 
-/// One thing the executor does.
+/// One action of the executor.
 ///
-/// The variants are the executor's whole vocabulary; [`Step::undo`] says how each is undone.
+/// The variants are all actions of the executor; [`Step::undo`] describes how each is rolled back.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
@@ -94,60 +95,61 @@ pub enum Step {
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// Make a directory of the node and the missing ones above it.
+    /// Make a directory of the node and its missing parents.
     MakeDirectory {
-        /// Below a root the policy allows.
+        /// Directory below a root that the policy allows.
         path: PathBuf,
-        /// Mode and owner of the last component; the missing ones above are 0755 and root's.
+        /// Mode and owner of the last component; missing parents are 0755 and root's.
         owner: Ownership,
     },
-    /// Go on only if something is mounted here: else what follows would be done to the directory
-    /// beneath.
+    /// Continue only if something is mounted here: otherwise the following steps would act on the
+    /// directory beneath the mount point.
     ExpectMount {
-        /// Above a file that a later step uses.
+        /// Directory above a file that a later step uses.
         path: PathBuf,
     },
-    /// Make an image file, if there is none.
+    /// Make an image file, if the file is missing.
     CreateImage {
-        /// Below a root the policy allows.
+        /// File below a root that the policy allows.
         file: PathBuf,
-        /// In bytes.
+        /// Size in bytes.
         size: u64,
-        /// Whether its blocks are reserved now.
+        /// Allocation of its blocks: now, or on first write.
         allocation: Allocation,
     },
-    /// Put an image file behind a loop device, the one it has already if another pod uses it.
+    /// Attach an image file to a loop device, or reuse the device if another pod uses the file.
     AttachLoop {
-        /// Below a root the policy allows.
+        /// File below a root that the policy allows.
         file: PathBuf,
         /// The part of the file that holds the file system.
         region: Region,
-        /// Bypass the page cache of the backing file where its file system can.
+        /// True if the page cache of the backing file is bypassed where its file system supports
+        /// this.
         direct_io: bool,
-        /// Never write to the file, because its file system cannot be written.
+        /// True if the file is never written to, because its file system cannot be written.
         read_only: bool,
     },
-    /// Something about a block device from elsewhere.
+    /// Action on the block device of a [`Store`].
     Store(StoreStep),
     /// Make a file system on the attached device, if the device is proven blank.
     Format {
-        /// Which one.
+        /// Type of the file system.
         file_system: FileSystem,
-        /// Further words for mkfs.
+        /// Further arguments of mkfs.
         options: Vec<String>,
     },
-    /// Let the file system's checker fix it, unless it is in use.
+    /// Repair the file system with its checker, unless it is in use.
     CheckFileSystem {
-        /// Which one; `None` is whatever the device holds.
+        /// Type of the file system; `None` means whatever the device holds.
         file_system: Option<FileSystem>,
     },
     /// Mount a file system.
     Mount {
         /// The pod's volume directory.
         target: TargetPath,
-        /// The type as the kernel names it; `None` is whatever the device holds.
+        /// Type as the kernel names it; `None` means whatever the device holds.
         file_system: Option<String>,
-        /// From where.
+        /// Source of the mount.
         from: MountFrom,
         /// Per-mount flags.
         flags: MountFlags,
@@ -159,23 +161,23 @@ pub enum Step {
     /// Find a monitor that answers.
     ReachCluster(Cluster),
     /// Make a directory on the server that was reached, unless the share can be mounted as it is.
-    /// Whatever is mounted for that, no one else sees.
+    /// No other process sees the temporary mount for this.
     MakeDirectoryOnShare {
-        /// Which share a later step mounts.
+        /// Share that a later step mounts.
         share: Share,
-        /// What is made if that fails because it is missing.
+        /// Directory to make if the mount fails because it is missing.
         missing: DirectoryOnShare,
     },
     /// Mount a share of the server that was reached.
     MountShare {
         /// The pod's volume directory.
         target: TargetPath,
-        /// Which one.
+        /// Share to mount.
         share: Share,
-        /// What is made if that fails because it is missing; then it is mounted again.
+        /// Directory to make if the mount fails because it is missing; then the mount is repeated.
         #[serde(skip_serializing_if = "Option::is_none")]
         missing: Option<Box<DirectoryOnShare>>,
-        /// Who serves it where the kernel has no such file system.
+        /// Program that serves the share if the kernel has no such file system.
         #[serde(skip_serializing_if = "Option::is_none")]
         otherwise: Option<Box<Daemon>>,
     },
@@ -183,37 +185,37 @@ pub enum Step {
     MountFiles {
         /// The pod's volume directory.
         target: TargetPath,
-        /// What the mount table shows as its source.
+        /// Source that the mount table shows.
         source: String,
-        /// Those of the tmpfs.
+        /// Options of the tmpfs.
         options: Vec<FsOption>,
-        /// Per-mount flags, once the files are there.
+        /// Per-mount flags, set after the files are written.
         flags: MountFlags,
-        /// By name.
+        /// Files with their names.
         files: Vec<SecretFile>,
-        /// Of each file.
+        /// Mode and owner of each file.
         owner: Ownership,
     },
-    /// Mount directories of the node one above the other, and one to write on above them.
+    /// Mount directories of the node one above the other, with a writable layer on top.
     MountOverlay {
         /// The pod's volume directory.
         target: TargetPath,
-        /// Which ones.
+        /// Directories to mount.
         overlay: Overlay,
     },
-    /// Go on only if what kubelet has had mounted once for the node, if anything, is this: it knows
-    /// a volume by a name that two can have.
+    /// Continue only if kubelet's mount for the node, if there is one, is this volume: kubelet
+    /// knows a volume by a name that two volumes can have.
     ExpectStaged {
-        /// Where kubelet had it mounted.
+        /// Global directory, in which kubelet had the volume mounted.
         staged: TargetPath,
-        /// What these options name.
+        /// Source that these options name.
         source: Source,
     },
-    /// Show at the target what kubelet has had mounted once for the node.
+    /// Show at the target the volume that kubelet had mounted once for the node.
     ShowStaged {
         /// The pod's volume directory.
         target: TargetPath,
-        /// Where kubelet had it mounted.
+        /// Global directory, in which kubelet had the volume mounted.
         staged: TargetPath,
         /// Per-mount flags.
         flags: MountFlags,
@@ -222,61 +224,63 @@ pub enum Step {
     Bind {
         /// The pod's volume directory.
         target: TargetPath,
-        /// Below a root the policy allows.
+        /// Path below a root that the policy allows.
         source: PathBuf,
-        /// With the mounts below it.
+        /// True if the mounts below the source are included.
         recursive: bool,
         /// Per-mount flags.
         flags: MountFlags,
-        /// Whether later mounts travel between the node and the pod.
+        /// Propagation of later mounts between the node and the pod.
         propagation: Propagation,
     },
     /// Run a command of the side file.
     Run(Run),
     /// Show a clone of a repository.
     Checkout(Checkout),
-    /// Start a program that mounts and serves the mount for as long as it is there.
+    /// Start a program that mounts, and then serves the mount as long as it exists.
     Serve(Daemon),
-    /// Hold the volume's storage by the node's agent, before anything of it is attached.
+    /// Hold the volume's storage through the node's agent, before any part of it is attached.
     Hold {
-        /// Where the agent listens.
+        /// Socket of the agent.
         socket: PathBuf,
-        /// What is held, for whom: an [`agent::Hold`](crate::agent::Hold), as it is sent.
+        /// Subject and holder of the hold: an [`agent::Hold`](crate::agent::Hold), in the form in
+        /// which it is sent.
         hold: BTreeMap<String, String>,
     },
-    /// Release what was held for the target's mount, now that nothing of it is attached.
+    /// Release the hold for the target's mount, now that nothing of it is attached.
     Release {
-        /// Where the agent listens.
+        /// Socket of the agent.
         socket: PathBuf,
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// Have the node's agent publish a CSI driver's volume at the target.
+    /// Publish a CSI driver's volume at the target through the node's agent.
     CsiPublish {
-        /// Where the agent listens.
+        /// Socket of the agent.
         socket: PathBuf,
         /// The pod's volume directory.
         target: TargetPath,
-        /// Which one.
+        /// Volume to publish.
         volume: Box<CsiVolume>,
-        /// Those of the CSI driver, by their names.
+        /// Secrets for the CSI driver, by its names for them.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         secrets: BTreeMap<String, Secret>,
     },
-    /// Have the node's agent take it away there, and unstage it where it was the last.
+    /// Unpublish the volume at the target through the node's agent, and unstage it if this was its
+    /// last target.
     CsiUnpublish {
-        /// Where the agent listens.
+        /// Socket of the agent.
         socket: PathBuf,
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// Have the node's agent tell the CSI driver that it has grown.
+    /// Tell the CSI driver through the node's agent that the volume has grown.
     CsiExpand {
-        /// Where the agent listens.
+        /// Socket of the agent.
         socket: PathBuf,
-        /// Which one, and where it is shown.
+        /// Volume, with the target that shows it.
         volume: Box<CsiVolume>,
-        /// In bytes.
+        /// New size in bytes.
         size: u64,
     },
     /// Unmount everything at the target, and leave it empty.
@@ -284,39 +288,39 @@ pub enum Step {
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// Unmount everything at the target, let the program that served it finish, and remove its
-    /// files. One that does not answer any more is ended first: nothing else could free the mount.
+    /// Unmount everything at the target, wait for the program that served it, and remove its files.
+    /// A program that no longer answers is killed first: nothing else could free the mount.
     EndDaemon {
         /// The pod's volume directory.
         target: TargetPath,
-        /// How many seconds it has to write back what pods have written; then it is killed.
+        /// Time to write back what pods have written, in seconds; then the program is killed.
         patience: u32,
-        /// What else a killed one leaves on the node, below /run.
+        /// Further leftovers of the program on the node; see [`Daemon::traces`].
         #[serde(skip_serializing_if = "Vec::is_empty")]
         traces: Vec<PathBuf>,
     },
     /// Make the attached image and its device at least this large.
     GrowImage {
-        /// In bytes.
+        /// Size in bytes.
         size: u64,
-        /// Whether the new blocks are reserved now.
+        /// Allocation of the new blocks: now, or on first write.
         allocation: Allocation,
     },
-    /// Say what is known without looking at anything.
+    /// Answer with a known value, without any check of the node.
     Answer {
         /// The device, which on the controller's host is only a name.
         device: String,
     },
-    /// Let the file system mounted at the target fill the attached device.
+    /// Grow the file system at the target until it fills the attached device.
     GrowFileSystem {
-        /// Where it is mounted.
+        /// Mount point of the file system.
         target: TargetPath,
     },
 }
 
 impl Step {
-    /// How the step is undone when a later one fails; `None` where there is nothing to
-    /// undo.
+    /// Returns how the step is rolled back when a later step fails; `None` if there is nothing to
+    /// roll back.
     pub fn undo(&self) -> Option<&'static str> {
         match self {
             Self::PrepareTarget { .. } => Some("remove the directory if it was made"),
@@ -337,7 +341,7 @@ impl Step {
             Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
             Self::Checkout(_) => Some("unmount and remove the clone"),
             Self::Serve(_) => Some("unmount, end the program and remove its files"),
-            // Others may use the directory by then.
+            // Others may use the directory already.
             Self::MakeDirectoryOnShare { .. }
             | Self::Reach(_)
             | Self::ReachCluster(_)
@@ -357,57 +361,57 @@ impl Step {
     }
 }
 
-/// What a new file system is mounted from.
+/// Source of a new file system mount.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MountFrom {
     /// A name; the file system needs no device.
     Name(String),
-    /// The device an earlier step attached.
+    /// The device that an earlier step attached.
     AttachedDevice,
 }
 
-/// A file with what only its reader may see.
+/// File with secret content.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretFile {
-    /// Plain: no path.
+    /// Plain name, no path.
     pub name: String,
-    /// All of it.
+    /// Complete content.
     pub content: Secret,
 }
 
-/// Directories one above the other.
+/// Directories mounted one above the other.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overlay {
-    /// Those below, the topmost first; each below a root the policy allows.
+    /// Lower directories, the topmost first; each below a root the policy allows.
     pub lower: Vec<PathBuf>,
-    /// The one that is written to.
+    /// Layer that is written to.
     pub upper: Upper,
-    /// Mode and owner of its root, if that is made.
+    /// Mode and owner of its root, if the root is created.
     pub owner: Ownership,
     /// Per-mount flags.
     pub flags: MountFlags,
 }
 
-/// The layer of an overlay that is written to.
+/// Writable layer of an overlay.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Upper {
-    /// In memory, at most so many bytes.
+    /// In memory, at most this many bytes.
     Memory(Option<u64>),
     /// In this directory, below a root the policy allows.
     Directory(PathBuf),
 }
 
-/// Whether an image's blocks are reserved when it is made.
+/// Time at which an image's blocks are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Allocation {
-    /// On first write: small, but the node's disk can fill up under the pod.
+    /// On first write: the file is small, but the node's disk can fill up under the pod.
     Sparse,
-    /// At once: as large as it says, and never out of space.
+    /// At creation: the file takes its full size, and never runs out of space.
     Full,
 }
 
@@ -424,8 +428,8 @@ pub enum Region {
 }
 
 impl Plan {
-    /// The plan of every plain unmount: kubelet hands over a path and nothing else, so it needs
-    /// nothing else.
+    /// Returns the plan of a plain unmount. kubelet passes a path and nothing else, so the plan
+    /// needs nothing else.
     pub fn unmount(target: &TargetPath) -> Self {
         Self {
             goal: Goal::Unmounted { target: target.clone() },
@@ -433,7 +437,7 @@ impl Plan {
         }
     }
 
-    /// The plan of unmounting what a [`Daemon`] serves.
+    /// Returns the plan to unmount what a [`Daemon`] serves.
     pub fn end_daemon(target: &TargetPath, patience: u32) -> Self {
         Self {
             goal: Goal::Ended { target: target.clone() },
@@ -441,7 +445,7 @@ impl Plan {
         }
     }
 
-    /// The plan of unmounting what is on a [`Store`].
+    /// Returns the plan to unmount what is on a [`Store`].
     pub fn detach_store(target: &TargetPath) -> Self {
         Self {
             goal: Goal::Ended { target: target.clone() },
@@ -452,7 +456,7 @@ impl Plan {
         }
     }
 
-    /// The plan of a verb that has nothing to do but to succeed.
+    /// Returns the plan of a verb that succeeds without doing anything.
     pub fn nothing() -> Self {
         Self { goal: Goal::Performed, steps: Vec::new() }
     }

@@ -1,9 +1,9 @@
-//! What the node's admin allows a tenant to ask for.
+//! Policy of a node: what its admin allows tenants to ask for.
 //!
-//! Options come from whoever may create pods or PVs; the driver is root. The policy stands in the
-//! driver's side file and is checked on the finished [`Plan`], before its first step: a driver
-//! cannot forget it. Paths are checked here by their text and opened later below their root without
-//! following any symlink, so text and file cannot disagree.
+//! Options come from anyone who may create pods or PVs, while the driver runs as root. The policy
+//! is in the driver's side file and is checked on the finished [`Plan`], before its first step: a
+//! driver cannot forget it. Paths are checked here as text and opened later below their root
+//! without following any symlink, so text and file cannot disagree.
 
 use crate::csi::volume::CsiVolume;
 use crate::json_object::{members, plain};
@@ -23,60 +23,60 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::path::{Component, Path, PathBuf};
 
-/// How much is cached for one volume when the admin says nothing.
+/// Default limit for the cache of one volume, in bytes.
 const CACHE: u64 = 1 << 30;
 
-/// How much memory the program of one volume may have when the admin says nothing.
+/// Default limit for the memory of one volume's program, in bytes.
 const MEMORY: u64 = 2 << 30;
 
-/// The admin's word, from the side file's `policy`.
+/// Policy of the admin: `policy` in the side file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of the admin's, independent of the others")]
 pub struct Policy {
-    /// Directories of the node below which `bind` may take its source. None by default: a bind of
-    /// `/` is the node.
+    /// Directories of the node that may contain the source of `bind`. None by default: a bind of
+    /// `/` exposes the whole node.
     pub bind_roots: Vec<PathBuf>,
-    /// Directories below which `image` may use and make files; a relative `file` is taken below the
+    /// Directories in which `image` may use and create files. A relative `file` is resolved in the
     /// first.
     pub image_roots: Vec<PathBuf>,
-    /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it.
-    /// None by default.
+    /// Directories that may contain a key for `rbd`. None by default: a tenant who may name a file
+    /// there can log in with it.
     pub keyring_roots: Vec<PathBuf>,
-    /// The servers that volumes may come from: names, addresses, networks, `*.` and a domain, or
-    /// `*` for any. Absent, any server is allowed, except the node itself, its link and its cloud's
-    /// metadata service: those are allowed only if they are named here.
+    /// Servers that volumes may use: names, addresses, networks, `*.` and a domain, or `*` for any.
+    /// If absent, any server is allowed, except the node itself, its link-local addresses and its
+    /// cloud's metadata service. Those are allowed only if they are named here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
-    /// The volume groups of LVM that `lvm` may use, or `*` for any, also that of the node's own
-    /// root. None by default.
+    /// LVM volume groups that `lvm` may use, or `*` for any, including that of the node's own root.
+    /// None by default.
     pub volume_groups: Vec<String>,
-    /// The CSI drivers whose volumes `csi` may show, or `*` for any: whoever names a volume there
-    /// gets it. None by default.
+    /// CSI drivers whose volumes `csi` may show, or `*` for any. None by default: a tenant who
+    /// names a volume there gets it.
     pub csi_drivers: Vec<String>,
-    /// Whether volumes may log in by Kerberos, which is with the node's own tickets and keytab.
+    /// True if volumes may log in with Kerberos, which uses the node's own tickets and keytab.
     pub allow_kerberos: bool,
-    /// Whether `webdav` volumes without a Secret may log in with what stands in davfs2's file for
-    /// the whole node.
+    /// True if `webdav` volumes without a Secret may log in with the node-wide secrets in davfs2's
+    /// file.
     pub allow_node_secrets: bool,
-    /// Whether clients follow redirects to other servers, where a client can be told not to.
+    /// True if clients follow redirects to other servers, for clients that have a switch for it.
     pub allow_redirects: bool,
-    /// Whether tenants may lift nosuid.
+    /// True if tenants may lift nosuid.
     pub allow_suid: bool,
-    /// Whether tenants may lift nodev.
+    /// True if tenants may lift nodev.
     pub allow_dev: bool,
-    /// Whether tenants may let mounts made in the pod appear on the node.
+    /// True if tenants may make mounts of a pod appear on the node.
     pub allow_shared: bool,
-    /// Whether samples of a device over 1 GiB are enough to format it.
+    /// True if samples are enough to format a device over 1 GiB, instead of a check of every byte.
     pub allow_sampling: bool,
-    /// The largest volume a tenant may ask for, where the driver makes it.
+    /// Limit for the size of a volume that the driver creates.
     #[serde(serialize_with = "size_text", skip_serializing_if = "Option::is_none")]
     pub max_size: Option<Quantity>,
-    /// The largest cache on the node's disk that one volume's program may keep; a smaller
-    /// `max_size` counts.
+    /// Limit for the cache of one volume's program on the node's disk. A smaller `max_size`
+    /// overrides it.
     #[serde(serialize_with = "size_text", skip_serializing_if = "Option::is_none")]
     pub max_cache: Option<Quantity>,
-    /// The most memory that the program of one volume may have.
+    /// Memory limit for the program of one volume.
     #[serde(serialize_with = "size_text", skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<Quantity>,
 }
@@ -123,7 +123,7 @@ impl Default for Policy {
     }
 }
 
-/// A list, or one text that is the only one of it: `--set policy.bindRoots=/srv`.
+/// List, or a single text that stands for a list of one: `--set policy.bindRoots=/srv`.
 struct ListVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for ListVisitor<T> {
@@ -179,18 +179,18 @@ fn size_text<S: serde::Serializer>(size: &Option<Quantity>, serializer: S) -> Re
     serializer.collect_str(&size.unwrap_or(Quantity(0)))
 }
 
-/// A path the policy allows: a root of the admin's, and the way below it.
+/// Path that the policy allows: one of the admin's roots and the rest below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// The admin's directory; its own symlinks are the admin's business.
+    /// Directory of the admin, who is responsible for symlinks in this path.
     pub root: PathBuf,
-    /// Relative, of plain names only; opened without following any symlink. Empty for the root
+    /// Relative path of plain names, opened without following any symlink. Empty for the root
     /// itself.
     pub below: PathBuf,
 }
 
 impl Policy {
-    /// Checks every step; the executor calls it before the first one.
+    /// Checks every step. The executor calls it before the first step.
     pub fn check(&self, plan: &Plan) -> Result<()> {
         plan.steps.iter().try_for_each(|step| self.check_step(step))
     }
@@ -246,28 +246,28 @@ impl Policy {
         }
     }
 
-    /// The root that allows this source of a bind.
+    /// Returns the root that allows this source of a bind.
     pub fn bind_source(&self, path: &Path) -> Result<Allowed> {
         below(path, &self.bind_roots, "bindRoots")
     }
 
-    /// The root that allows this image file.
+    /// Returns the root that allows this image file.
     pub fn image(&self, file: &Path) -> Result<Allowed> {
         below(file, &self.image_roots, "imageRoots")
     }
 
-    /// The root that allows this file with a key.
+    /// Returns the root that allows this key file.
     pub fn keyring(&self, file: &Path) -> Result<Allowed> {
         below(file, &self.keyring_roots, "keyringRoots")
     }
 
-    /// How much a program may cache on the node's disk for one volume, in bytes.
+    /// Returns the limit for one volume's cache on the node's disk, in bytes.
     pub fn cache_limit(&self) -> u64 {
         let cache = self.max_cache.map_or(CACHE, |size| size.0);
         self.max_size.map_or(cache, |size| cache.min(size.0))
     }
 
-    /// How much memory the program of one volume may have, in bytes.
+    /// Returns the memory limit for the program of one volume, in bytes.
     pub fn memory_limit(&self) -> u64 {
         self.max_memory.map_or(MEMORY, |size| size.0)
     }
@@ -380,7 +380,7 @@ impl Policy {
         }
     }
 
-    /// Whether the admin names exactly this one.
+    /// Reports whether the admin names exactly this server.
     fn names(&self, server: &str) -> bool {
         self.servers.iter().flatten().any(|word| server::is_named(word, server))
     }
@@ -399,13 +399,13 @@ impl Policy {
         nameserver.map_or(Ok(()), |address| self.check_server(&address.to_string()))
     }
 
-    /// Whether a client may be sent to servers that no one has compared with this policy.
+    /// Reports whether a client may be redirected to servers that were not checked by this policy.
     pub fn follows_redirects(&self) -> bool {
         let any = |words: &Vec<String>| words.iter().any(|word| word == "*");
         self.allow_redirects || self.servers.as_ref().is_none_or(any)
     }
 
-    /// A ticket is of the node's root or of a user that the volume names, never of the tenant.
+    /// A ticket belongs to the node's root or to a user that the volume names, never to the tenant.
     fn check_kerberos(&self, has_ticket: bool) -> Result<()> {
         if has_ticket && !self.allow_kerberos {
             return Err(denied(
@@ -428,7 +428,8 @@ impl Policy {
         }
     }
 
-    /// A mount that propagates to the node hides what was there from everybody on it.
+    /// A mount that propagates to the node hides what was at its mount point from all processes
+    /// there.
     fn check_propagation(&self, propagation: Propagation) -> Result<()> {
         if propagation == Propagation::Bidirectional && !self.allow_shared {
             return Err(denied(
@@ -439,7 +440,7 @@ impl Policy {
     }
 }
 
-/// The first root that holds `path`, both taken by their text.
+/// Returns the first root that contains `path`. Both are compared as text.
 fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(plain) {
@@ -583,7 +584,7 @@ mod tests {
         }
     }
 
-    /// Whoever answers for a name chooses the server.
+    /// The nameserver that answers for a name decides which server is used.
     #[test]
     fn a_nameserver_is_a_server() {
         let policy = Policy { servers: Some(vec!["nas".into(), "10.96.0.10".into()]), ..Policy::default() };

@@ -4,14 +4,15 @@
 //! table that `flexvol explain` prints, and the hint for a mistyped key. A driver never looks at
 //! raw strings.
 //!
-//! What every driver's options have in common: the empty string means absent; an alias is as good
-//! as the name, but not beside it; a key with a `/` in it is someone else's annotation and left
-//! alone; any other unknown key is an error, because an option that is silently ignored loses data.
+//! All drivers' options share these rules. The empty string means absent. An alias is equal to the
+//! name, but both together are an error. A key with a `/` is another program's annotation and is
+//! ignored. Any other unknown key is an error, because an option that is silently ignored loses
+//! data.
 
 use flexvol_protocol::failure::{Failure, Result};
 use std::collections::BTreeMap;
 
-/// Options that were read, or why they cannot be.
+/// Parsed options, or the reason why they cannot be parsed.
 pub type Parsed<T> = Result<T>;
 
 /// One option, as `explain` and the error texts show it.
@@ -19,25 +20,25 @@ pub type Parsed<T> = Result<T>;
 pub struct OptionSpec {
     /// The key in `flexVolume.options`.
     pub name: &'static str,
-    /// Other spellings accepted for the same thing.
+    /// Other accepted spellings.
     pub aliases: &'static [&'static str],
-    /// What the value must look like.
+    /// Form of the value, for people.
     pub kind: &'static str,
-    /// The default as text; `None` means the doc says what happens.
+    /// Default as text; `None` if the doc comment describes what happens.
     pub default: Option<&'static str>,
-    /// Whether the type has a meaning for "left out"; see [`OptionSpec::required`].
+    /// True if the type has a value for "left out"; see [`OptionSpec::required`].
     pub optional: bool,
-    /// A value for the example YAML; empty when the example does without.
+    /// Value for the example YAML; empty if the example omits the option.
     pub example: &'static str,
-    /// Whether a value can be read; the error follows the option's name in a message.
+    /// Checks that a value can be parsed. The error follows the option's name in a message.
     pub check: fn(&str) -> Result<(), String>,
-    /// The doc comment, its lines joined.
+    /// Lines of the doc comment.
     pub doc: &'static [&'static str],
 }
 
 impl OptionSpec {
-    /// Whether a key is one of its spellings. One that ends in `.*` is called by every key that
-    /// begins so, and its driver reads them.
+    /// Reports whether a key is one of its spellings. An option whose name ends in `.*` has every
+    /// key with that prefix, and its driver parses them.
     pub fn is_called(&self, key: &str) -> bool {
         let begins =
             |start: &str| key.strip_prefix(start).is_some_and(|rest| !rest.is_empty() && rest != "*");
@@ -47,35 +48,36 @@ impl OptionSpec {
         }
     }
 
-    /// Whether leaving it out is an error.
+    /// Reports whether it is an error to leave the option out.
     pub fn required(&self) -> bool {
         !self.optional && self.default.is_none()
     }
 }
 
-/// A key of the Secret that a driver reads.
+/// Key of a Secret that a driver reads.
 #[derive(Clone, Copy, Debug)]
 pub struct SecretSpec {
-    /// Its name, and other spellings accepted for the same thing.
+    /// Name, and other accepted spellings.
     pub keys: &'static [&'static str],
-    /// What it is.
+    /// Description.
     pub doc: &'static str,
-    /// Whether the example YAML has it.
+    /// True if the example YAML has the key.
     pub example: bool,
 }
 
-/// A type an option can have.
+/// Type of an option.
 pub trait OptionValue: Sized {
-    /// What to write, for people: `size`, `octal mode`, `true or false`.
+    /// Form of a value, for people: `size`, `octal mode`, `true or false`.
     const KIND: &'static str;
 
-    /// Whether [`absent`](Self::absent) has a value.
+    /// True if [`absent`](Self::absent) returns a value.
     const OPTIONAL: bool = false;
 
-    /// Reads a non-empty value. The error follows the option's name in a message.
+    /// Parses a non-empty value. The error follows the option's name in a message.
     fn parse(text: &str) -> Result<Self, String>;
 
-    /// The value of an option that was left out and has no default; `None` makes it required.
+    /// Returns the value of an option that was left out and has no default; `None` makes it
+    /// required.
     fn absent() -> Option<Self> {
         None
     }
@@ -105,7 +107,7 @@ impl OptionValue for String {
 impl OptionValue for bool {
     const KIND: &'static str = "true or false";
 
-    /// Any spelling the older drivers accepted.
+    /// Accepts every spelling that the older drivers accepted.
     fn parse(text: &str) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
             "true" | "1" | "yes" | "on" => Ok(true),
@@ -132,7 +134,7 @@ impl OptionValue for flexvol_protocol::quantity::Quantity {
     }
 }
 
-/// A uid or gid. The all-ones value is refused: chown(2) takes it for "leave as it is".
+/// A uid or gid. The all-ones value is refused: for chown(2) it means "leave unchanged".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(pub u32);
 
@@ -165,7 +167,7 @@ impl OptionValue for Mode {
     }
 }
 
-/// Looks an option up under its name and aliases, refusing two of them at once.
+/// Finds an option by its name and its aliases. Fails if two of them are given.
 pub fn find<'a>(own: &'a BTreeMap<String, String>, spec: &OptionSpec) -> Result<Option<&'a str>> {
     let given = |key: &&str| own.get(*key).is_some_and(|value| !value.is_empty());
     let mut keys = std::iter::once(&spec.name).chain(spec.aliases).copied().filter(given);
@@ -177,7 +179,7 @@ pub fn find<'a>(own: &'a BTreeMap<String, String>, spec: &OptionSpec) -> Result<
     }
 }
 
-/// The value of one option: given, else its default, else absent.
+/// Returns the value of one option: the given one, else its default, else the type's absent value.
 pub fn value<T: OptionValue>(own: &BTreeMap<String, String>, spec: &OptionSpec) -> Result<T> {
     match find(own, spec)?.or(spec.default) {
         Some(text) => without_nul(text).and_then(T::parse).map_err(|why| malformed(spec, &why)),
@@ -185,18 +187,18 @@ pub fn value<T: OptionValue>(own: &BTreeMap<String, String>, spec: &OptionSpec) 
     }
 }
 
-/// That an option is not there, under the name its author would write.
+/// Returns the message that an option is missing, with the name that its author would write.
 pub fn missing(name: &str, example: &str) -> String {
     format!("option {name:?} is missing: add it to flexVolume.options, e.g. {name}: {example:?}")
 }
 
-/// The option that such a message speaks of.
+/// Returns the option that is missing according to such a message.
 pub fn missing_in(message: &str) -> Option<&str> {
     let (name, _) = message.strip_prefix("option \"")?.split_once("\" is missing: add it to ")?;
     Some(name)
 }
 
-/// Refuses defaults of the admin's that no volume could use. One that is left out is none.
+/// Refuses defaults of an admin that no volume could use. Options that are left out are fine.
 pub fn check_defaults(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> Result<()> {
     refuse_unknown(own, specs)?;
     specs.iter().try_for_each(|spec| match find(own, spec)? {
@@ -205,7 +207,7 @@ pub fn check_defaults(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> R
     })
 }
 
-/// Whatever the option is of: no path, no argument and no mount option can hold one.
+/// Refuses a NUL byte in any option: no path, no argument and no mount option can contain one.
 fn without_nul(text: &str) -> Result<&str, String> {
     if text.contains('\0') { Err("holds a NUL byte".into()) } else { Ok(text) }
 }
@@ -214,7 +216,7 @@ fn malformed(spec: &OptionSpec, why: &str) -> Failure {
     Failure::options(format!("option {:?}: {why}", spec.name))
 }
 
-/// Refuses keys no option has, with the nearest one as a hint.
+/// Refuses keys that no option has. The error suggests the nearest option.
 pub fn refuse_unknown(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> Result<()> {
     let mut unknown = own.keys().filter_map(|key| Some((key, complaint(key, specs)?)));
     match unknown.next() {
@@ -223,7 +225,7 @@ pub fn refuse_unknown(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> R
     }
 }
 
-/// The hint for a key that no option has; `None` for every other.
+/// Returns the hint for a key that no option has; `None` for any other key.
 pub fn complaint(key: &str, specs: &[OptionSpec]) -> Option<String> {
     let known = specs.iter().any(|spec| spec.is_called(key));
     let ours = !key.is_empty() && !key.contains('/');
@@ -238,7 +240,7 @@ fn hint(key: &str, specs: &[OptionSpec]) -> String {
     )
 }
 
-/// The name nearest to what was typed, if any is near.
+/// Returns the name nearest to the typed text; `None` if none is near.
 pub fn did_you_mean<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase();
     let score = |name: &&str| strsim::jaro_winkler(&typed, &name.to_lowercase());
@@ -253,7 +255,7 @@ pub fn did_you_mean<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Op
 ///
 /// ```
 /// flexvol_model::options! {
-///     /// What a PV may say to this driver.
+///     /// Options of a PV for this driver.
 ///     pub struct ShareOptions {
 ///         /// Where the data is.
 ///         server: String = "server" { example: "files.example.com" },
@@ -287,7 +289,7 @@ macro_rules! options {
         $visibility struct $name { $($(#[doc = $doc])* pub $field: $type,)* }
 
         impl $name {
-            /// The table behind the parser, `explain` and the hints.
+            /// Table for the parser, `explain` and the hints.
             $visibility const SPECS: &'static [$crate::schema::OptionSpec] = &[$($crate::schema::OptionSpec {
                 name: $key,
                 aliases: $crate::options!(@aliases $($attributes)*),
@@ -299,7 +301,7 @@ macro_rules! options {
                 doc: &[$($doc),*],
             }),*];
 
-            /// Reads the options, or says which one is wrong and how to fix it.
+            /// Parses the options, or reports which one is wrong and how to fix it.
             $visibility fn parse(own: &std::collections::BTreeMap<String, String>) -> $crate::schema::Parsed<Self> {
                 $crate::schema::refuse_unknown(own, Self::SPECS)?;
                 let mut specs = Self::SPECS.iter();

@@ -1,13 +1,12 @@
-//! Names and addresses of servers, as volumes and policies write them: the one parser that every
-//! driver uses.
+//! Names and addresses of servers in volumes and policies. Every driver uses this one parser.
 //!
-//! It takes less than the programs that read the text after us. What two parsers could read
-//! differently is refused: user names, escapes, addresses in other spellings than the usual one. So
-//! what the policy compares is what is connected to.
+//! It accepts less than the programs that read the text afterwards. It refuses everything that two
+//! parsers could read differently: user names, escapes, unusual spellings of addresses. So the
+//! server that the policy compares is the server that is connected to.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Names that mean this node on every node, and those of the metadata services of clouds.
+/// Names that mean the local node on every node, and names of clouds' metadata services.
 const LOCAL_NAMES: [&str; 8] = [
     "localhost",
     "localhost.localdomain",
@@ -26,8 +25,8 @@ const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
 ];
 
-/// A host name, an IPv4 address, or an IPv6 address in brackets or without; the result has brackets
-/// around the latter.
+/// Parses a host name, an IPv4 address, or an IPv6 address with or without brackets. The result has
+/// brackets around an IPv6 address.
 pub fn host(text: &str) -> Result<String, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     if bare.parse::<Ipv6Addr>().is_ok() {
@@ -42,7 +41,7 @@ pub fn host(text: &str) -> Result<String, String> {
     if !named {
         return Err(format!("{text:?} is neither a host name nor an address"));
     }
-    // What getaddrinfo reads as an address: 127.1, 0x7f000001, 2130706433, 0177.0.0.1.
+    // getaddrinfo also reads these as addresses: 127.1, 0x7f000001, 2130706433, 0177.0.0.1.
     if labels.rsplit('.').next().is_some_and(is_number) && text.parse::<Ipv4Addr>().is_err() {
         return Err(format!(
             "{text:?} is not an address: write it as four decimal numbers, such as 10.0.0.1"
@@ -59,14 +58,15 @@ fn is_number(label: &str) -> bool {
     )
 }
 
-/// A TCP or UDP port.
+/// Parses a TCP or UDP port.
 pub fn port(text: &str) -> Result<u16, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|port| *port > 0 && digits);
     number.ok_or_else(|| format!("{text:?} is not a port between 1 and 65535"))
 }
 
-/// `host`, `host:port` or `[address]:port`; an IPv6 address without a port needs no brackets.
+/// Parses `host`, `host:port` or `[address]:port`. An IPv6 address without a port needs no
+/// brackets.
 pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
     match text.rsplit_once(':') {
         Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
@@ -76,8 +76,8 @@ pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
     }
 }
 
-/// The host of a URL of HTTP, or of the same without its scheme. There is no user in it and nothing
-/// that means something to a program that reads options, lines or quotes.
+/// Returns the host of an HTTP URL, whose scheme may be missing. Refuses a user, and characters
+/// that have a meaning for programs that read options, lines or quotes.
 pub fn of_url(text: &str) -> Result<String, String> {
     let wrong = || format!("{text:?} is not a URL such as https://files.example.com/web, without a user");
     let rest = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
@@ -86,19 +86,19 @@ pub fn of_url(text: &str) -> Result<String, String> {
         return Err(wrong());
     }
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    // An address of IPv6 has brackets in a URL, or its end would be its port.
+    // An IPv6 address in a URL needs brackets; otherwise its end would be read as a port.
     let bracketed = authority.starts_with('[') || authority.matches(':').count() < 2;
     let (host, _) = host_and_port(authority).ok().filter(|_| bracketed).ok_or_else(wrong)?;
     Ok(host)
 }
 
-/// One label of a host name that is built around it.
+/// Reports whether the text is one label, from which a host name can be built.
 pub fn is_label(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     !text.is_empty() && text.len() <= 63 && !text.starts_with('-') && text.bytes().all(plain)
 }
 
-/// The same server has one spelling here.
+/// Returns the one spelling for all spellings of a server.
 fn canonical(server: &str) -> String {
     match address(server) {
         Some(address) => address.to_string(),
@@ -106,14 +106,14 @@ fn canonical(server: &str) -> String {
     }
 }
 
-/// The address that a server is written as.
+/// Parses the address of a server that is written as an address.
 fn address(server: &str) -> Option<IpAddr> {
     let bare = server.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(server);
     bare.parse().ok()
 }
 
-/// Whether a server is meant by a word of the admin's: its name or address, `*.` and a domain, or
-/// `*`.
+/// Reports whether a word of the admin's matches a server: its name or address, `*.` and a domain,
+/// or `*`.
 pub fn is_meant(word: &str, server: &str) -> bool {
     match word.strip_prefix('*') {
         Some("") => true,
@@ -125,13 +125,13 @@ pub fn is_meant(word: &str, server: &str) -> bool {
     }
 }
 
-/// Whether a word of the admin's names exactly this server, or a network that its address is in.
+/// Reports whether a word of the admin's names exactly this server, or a network that contains it.
 pub fn is_named(word: &str, server: &str) -> bool {
     is_within(word, server).unwrap_or_else(|| canonical(word) == canonical(server))
 }
 
-/// The same for a network such as `10.0.0.0/8`; `None` for what is no network. One that has more
-/// than a 256th of all addresses names no server.
+/// Reports the same for a network such as `10.0.0.0/8`; `None` if the text is not a network. A
+/// network with more than 1/256 of all addresses matches no server.
 fn is_within(network: &str, server: &str) -> Option<bool> {
     let (first, bits) = network.split_once('/')?;
     let bits = bits.parse::<u32>().ok().filter(|bits| *bits >= 8);
@@ -149,15 +149,15 @@ fn is_within(network: &str, server: &str) -> Option<bool> {
     })
 }
 
-/// Whether a server is the node itself, its link or its cloud's metadata service, as far as its
-/// name tells.
+/// Reports whether a server is the node itself, link-local or its cloud's metadata service, as far
+/// as the name shows it.
 pub fn is_local(server: &str) -> bool {
     let name = canonical(server);
     let local_name = || LOCAL_NAMES.contains(&name.as_str()) || name.ends_with(".localhost");
     address(&name).map_or_else(local_name, is_local_address)
 }
 
-/// The same for an address.
+/// Reports the same for an address.
 pub fn is_local_address(address: IpAddr) -> bool {
     let of_four = |address: Ipv4Addr| {
         address.is_loopback() || address.is_link_local() || address.octets()[0] == 0 || address.is_broadcast()
@@ -173,7 +173,7 @@ pub fn is_local_address(address: IpAddr) -> bool {
         }
 }
 
-/// The IPv4 address in a mapped, compatible, translated (`64:ff9b::`) or 6to4 one.
+/// Returns the IPv4 address in a mapped, compatible, translated (`64:ff9b::`) or 6to4 address.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let four = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match address.segments() {

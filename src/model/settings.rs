@@ -1,8 +1,8 @@
-//! The side file: what the admin says about one installed driver.
+//! Side file: the admin's settings for one installed driver.
 //!
-//! `.flexvol.json` lies beside the executable, because a controller-manager's container sees only
-//! that directory, and its name starts with a dot, because kubelet's prober ignores such names. It
-//! is written by whoever installs the driver and only ever read here.
+//! `.flexvol.json` is beside the executable, because a controller-manager's container sees only
+//! that directory. Its name starts with a dot, because kubelet's prober ignores such names. The
+//! installer of the driver writes it, and this code only reads it.
 //!
 //! ```
 //! let settings = flexvol_model::side_file::parse(r#"{
@@ -28,61 +28,61 @@ use std::time::Duration;
 /// The largest side file that is read, in bytes.
 pub const SIZE_LIMIT: usize = 1 << 20;
 
-/// One driver's settings. An absent side file is the default of everything.
+/// Settings of one driver. If the side file is absent, everything has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
-    /// Which driver this is, when neither the directory nor the file name says so.
+    /// Driver, if neither the directory nor the file name determines it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The option dialect it speaks (see [`crate::profiles`]), where the directory does not say so;
-    /// `none` for flexvol's own in the directory of a driver that has one.
+    /// Dialect of the options (see [`crate::profiles`]), if the directory does not determine it.
+    /// `none` selects flexvol's own dialect in the directory of a driver that has a profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Options a volume has unless it says otherwise.
+    /// Default options, for volumes that do not set them.
     pub options: BTreeMap<String, String>,
-    /// Whether kubelet shall chown volumes to the pod's fsGroup, if otherwise than the driver says.
+    /// True if kubelet shall chown volumes to the pod's fsGroup; absent leaves it to the driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group: Option<bool>,
-    /// Whether volumes are attached to a node before they are mounted, if otherwise than the driver
-    /// or its profile says; only for a driver that can do both. It must not change while a volume
-    /// is in use.
+    /// True if volumes are attached to a node before they are mounted; absent leaves it to the
+    /// driver or its profile. Only for a driver that supports both. It must not change while a
+    /// volume is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attach: Option<bool>,
-    /// The CSI driver that serves the volumes, whose options stay those of the directory's driver,
-    /// or the profile's: only of the driver `csi` ([`through`](crate::translate::through)).
+    /// CSI driver that serves the volumes. Their options stay those of the directory's driver or of
+    /// the profile. Only for the driver `csi` ([`through`](crate::translate::through)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub through_csi: Option<String>,
-    /// What tenants may ask for.
+    /// Policy for what tenants may ask for.
     pub policy: Policy,
-    /// How long a verb may take.
+    /// Deadlines of the verbs.
     pub deadlines: Deadlines,
-    /// Whether the node's agent holds the storage of mounted volumes.
+    /// Settings of the node's agent, such as whether it holds the storage of mounted volumes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub agent: BTreeMap<String, String>,
-    /// Where the programs are that serve volumes: `auto` (the default), in the mount pod that has
-    /// registered for the driver, else on the node; `cri`, in that pod by the container runtime;
-    /// `chroot:DIR`, in a directory of the node; `host`, on the node ([`mounter`](crate::mounter)).
+    /// Place of the programs that serve volumes. `auto` (the default): the mount pod that has
+    /// registered for the driver, else the node. `cri`: that pod, through the container runtime.
+    /// `chroot:DIR`: a directory of the node. `host`: the node ([`mounter`](crate::mounter)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounter: Option<String>,
-    /// What is done where a registered mount pod does not answer: `fail` (the default), or `host`,
-    /// use the programs of the node.
+    /// Action if a registered mount pod does not answer: `fail` (the default), or `host` to use the
+    /// programs of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounter_fallback: Option<String>,
-    /// The commands of the `exec` driver.
+    /// Commands of the `exec` driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecSettings>,
-    /// The version that was installed.
+    /// Version that was installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The hash of the executable that was installed.
+    /// Hash of the executable that was installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
 }
 
 impl Settings {
-    /// Whether the executable beside is another's, which `flexvol install --binary` has put there:
-    /// flexvol's own have a version.
+    /// Reports whether the executable beside the side file is another vendor's, put there by
+    /// `flexvol install --binary`. Only flexvol's own have a version.
     pub fn is_beside_another_s(&self) -> bool {
         self.hash.is_some() && self.version.is_none()
     }
@@ -105,11 +105,11 @@ members!(Settings {
     "hash" => hash by plain,
 });
 
-/// How long a verb may take, in seconds. Undoing what a late verb began takes up to ten more.
+/// Deadlines of the verbs, in seconds. The rollback of a late verb takes up to ten more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deadlines {
-    /// `mount` and `mountdevice`. kubelet stops waiting for a pod's volumes after 123 s.
+    /// `mount` and `mountdevice`. Kubelet stops waiting for a pod's volumes after 123 s.
     pub mount: u32,
     /// `unmount` and `unmountdevice`.
     pub unmount: u32,
@@ -130,7 +130,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// How long `verb` may take.
+    /// Returns the time that `verb` may take.
     pub fn of(&self, verb: Verb) -> Duration {
         let seconds = match verb {
             Verb::Mount | Verb::MountDevice => self.mount,
@@ -142,15 +142,15 @@ impl Deadlines {
 }
 
 impl Settings {
-    /// Reads a side file's text; whether what it says fits together,
-    /// [`side_file`](crate::side_file) knows. The error names keys but repeats no value: old
-    /// drivers take passwords as options.
+    /// Parses a side file's text. [`side_file`](crate::side_file) checks whether its parts fit
+    /// together. The error names keys but repeats no value, because old drivers take passwords as
+    /// options.
     pub(crate) fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| malformed(&error))
     }
 }
 
-/// Of `invalid type: string "hunter2", expected u32 at line 1 column 9` only the end.
+/// Keeps the end of `invalid type: string "hunter2", expected u32 at line 1 column 9` only.
 fn malformed(error: &serde_json::Error) -> Failure {
     let text = error.to_string();
     let harmless = match text.rsplit_once(", expected ") {

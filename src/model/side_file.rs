@@ -1,4 +1,4 @@
-//! A side file as a whole: what it says, if that fits together.
+//! A side file as a whole: its text is parsed, and its parts must fit together.
 
 use crate::agent;
 use crate::drivers::{csi, exec};
@@ -8,15 +8,15 @@ use crate::profiles;
 use crate::settings::Settings;
 use flexvol_protocol::failure::Result;
 
-/// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords
-/// as options.
+/// Parses a side file's text. The error names keys but repeats no value, because old drivers take
+/// passwords as options.
 pub fn parse(text: &str) -> Result<Settings> {
     let settings = Settings::from_json(text)?;
     check(&settings)?;
     Ok(settings)
 }
 
-/// Words that would do nothing are refused: who wrote them believes that they do.
+/// Refuses words that have no effect, because their author believes that they have one.
 pub fn check(settings: &Settings) -> Result<()> {
     check_profile(settings)?;
     agent::settings(&settings.agent)?;
@@ -39,7 +39,7 @@ fn check_profile(settings: &Settings) -> Result<()> {
     Err(mistake(&format!("there is no profile {name:?}: {hint}")))
 }
 
-/// Whether the settings can be those of this driver, which may be named elsewhere.
+/// Fails if the settings cannot be those of this driver, which may be named elsewhere.
 pub fn check_driver(settings: &Settings, driver: &str) -> Result<()> {
     if settings.through_csi.is_some() {
         let is_csi = driver == csi::NAME;

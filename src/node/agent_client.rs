@@ -1,4 +1,4 @@
-//! Requests to the node's agent, and what it answers.
+//! Requests to the node's agent, and its answers.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::errno::Errno;
@@ -10,26 +10,28 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long an agent that does not listen is waited for: one may be following another.
+/// Longest wait for an agent that does not listen: a new agent may be replacing the old one.
 pub(crate) const AGENT_WAIT: Duration = Duration::from_secs(10);
 
-/// How often it is looked for.
+/// Pause between two attempts to reach the agent.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Whoever has less time than this left is told why it was not done.
+/// Time that must remain for another attempt at a busy agent; with less, the caller gets the
+/// reason.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Of a second.
+/// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;
 
-/// Its word for being busy with others.
+/// Error code of an agent that is busy with other requests.
 const CROWDED: &str = "CROWDED";
 
-/// How the answer of an agent begins that has done it.
+/// Start of the agent's answer to a request that it has carried out.
 pub(crate) const DONE: &[u8] = b"{\"ok\":";
 
-/// Asks until the deadline, and waits within that for so long until an agent listens. What it
-/// answers, if it has done it; else why not.
+/// Sends the request until the deadline; within that, waits at most `patience` until an agent
+/// listens. Returns the answer if the agent has carried out the request, else the reason as an
+/// error.
 pub(crate) fn ask(
     socket: &Path,
     (method, params): (&str, &str),
@@ -42,7 +44,7 @@ pub(crate) fn ask(
         let until = clock::since_boot() + left.as_secs() * NANOS + u64::from(left.subsec_nanos());
         match daemon_socket::ask(socket, &request(method, until, params), deadline) {
             Ok(answer) if answer.starts_with(DONE) => return Ok(answer),
-            // Nothing was begun: others are served first.
+            // The agent has begun nothing: it serves other requests first.
             Ok(answer) if is_crowded(&answer) && left > LAST => std::thread::sleep(TICK),
             Ok(answer) => return Err(refused(&answer)),
             Err(error) if is_missing(&error) && patience.check("").is_ok() => {
@@ -57,18 +59,18 @@ pub(crate) fn ask(
     }
 }
 
-/// Whether it was asked and has not answered: no one knows what it has done.
+/// Reports whether the agent was asked and has not answered: its effects are unknown.
 pub(crate) fn is_lost(error: &anyhow::Error) -> bool {
     code_of(error).is_none() && !is_missing(error)
 }
 
-/// Whether it has answered that it does not do it. One that is too old to know what is asked for
-/// has nothing to do with it.
+/// Reports whether the agent has refused the request. An agent that is too old to know the method
+/// does not count: it has nothing to do with the request.
 pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
     matches!(code_of(error), Some(Code::Conflict | Code::Busy))
 }
 
-/// Whether it has answered so for good, as against that it may be done yet.
+/// Reports whether the refusal is final; otherwise the agent may still carry out the request.
 pub(crate) fn is_final(error: &anyhow::Error) -> bool {
     matches!(code_of(error), Some(Code::Conflict | Code::BadCall))
 }
@@ -78,7 +80,7 @@ fn code_of(error: &anyhow::Error) -> Option<Code> {
     code.filter(|code| matches!(code, Code::Conflict | Code::Busy | Code::BadCall))
 }
 
-/// As it is sent.
+/// Formats a request as it is sent.
 pub(crate) fn request(method: &str, until: u64, params: &str) -> String {
     let asked = clock::since_boot();
     format!(r#"{{"v":1,"method":"{method}","asked":{asked},"until":{until},"params":{params}}}"#)
@@ -100,7 +102,7 @@ fn refused(answer: &[u8]) -> anyhow::Error {
     Failure::new(code, text).into()
 }
 
-/// Whether no agent listens: it was asked for nothing.
+/// Reports whether no agent listens: then nothing was requested.
 pub(crate) fn is_missing(error: &anyhow::Error) -> bool {
     let errno = error.downcast_ref::<Errno>();
     matches!(errno, Some(&(Errno::NOENT | Errno::CONNREFUSED)))

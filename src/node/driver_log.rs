@@ -1,13 +1,12 @@
-//! The drivers' log: one line of JSON for every call that was carried out.
+//! Log of the drivers: one line of JSON for every call that was carried out.
 //!
-//! kubelet shows a message to whoever reads the pod's Events, and forgets it. The log keeps what
-//! was asked for and what became of it on the node, for `flexvol deploy` to stream to where a
-//! cluster collects logs.
+//! kubelet shows a message in the pod's Events, and then forgets it. The log keeps the requests and
+//! their outcomes on the node. `flexvol deploy` streams it to where a cluster collects logs.
 //!
-//! A line is written after the reply, so it can neither delay nor spoil it; a log that cannot be
-//! written is no failure of a call. It holds no option and no secret: the message is the reply's,
-//! which holds none either. `init` is not logged, because it opens nothing but the side file; nor
-//! is a call that no one could understand or that the driver does not have.
+//! A line is written after the reply, so it can neither delay nor damage the reply; a call does not
+//! fail if the log cannot be written. A line holds no options and no secrets: its message is the
+//! reply's, which holds none either. `init` is not logged, because it opens only the side file.
+//! Calls that cannot be parsed, and verbs that the driver does not have, are not logged either.
 
 use crate::executor::record;
 use flexvol_linux::fs::{append, files};
@@ -22,54 +21,54 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
+/// Size limit of the log, in bytes. A full log is kept once, as `drivers.jsonl.1`.
 const SIZE_LIMIT: u64 = 1 << 20;
 
-/// The longest text of a line but the message, which has its own limit, and names. With every byte
-/// of them escaped a line still fits into [`LINE_LIMIT`].
+/// Limit for a text in a line, in bytes; the message and names have their own limits. Even with
+/// every byte escaped, a line fits into [`LINE_LIMIT`].
 const TEXT_LIMIT: usize = 640;
 
-/// The longest name of a driver, volume or pod; Kubernetes allows no longer ones.
+/// Limit for the name of a driver, volume or pod, in bytes; Kubernetes allows no longer names.
 const NAME_LIMIT: usize = 318;
 
-/// The longest line in bytes: written at once, so that lines of two processes do not mix.
+/// Limit for a line, in bytes. Each line is a single write, so lines of two processes do not mix.
 pub const LINE_LIMIT: usize = 6144;
 
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// When the call ended.
+    /// End of the call.
     pub time: String,
-    /// `vendor~driver`, or the driver's own name if no one said as whom it was run.
+    /// `vendor~driver`, or the driver's own name if it ran without such a directory.
     pub driver: String,
     /// The verb.
     pub verb: Cow<'static, str>,
-    /// Where the volume is to appear or to go; absent for verbs without such a place.
+    /// Path where the volume appears or disappears; absent for verbs without a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// What all calls for the same target have in common, and no others: eight digits.
+    /// Id of the target, eight digits: the same for all its calls, and different for other targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// PV or pod-volume name: as kubelet said, else the last part of the target.
+    /// Name of the PV or pod volume, from kubelet or else the last part of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// `namespace/name` of the pod where kubelet says it, with `mount`; else its uid.
+    /// `namespace/name` of the pod if kubelet passes it (with `mount`), else its uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// The reply's status in kubelet's spelling.
     pub outcome: Cow<'static, str>,
-    /// The reply's message; absent when all is well.
+    /// The reply's message; absent unless the call failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// From the call's arrival to its reply, in milliseconds.
+    /// Time from the call's arrival to its reply, in milliseconds.
     pub took_ms: u64,
     /// The process that kubelet started.
     pub pid: u32,
 }
 
 impl Entry {
-    /// What is to be said of a call that began at `started` and has been replied to just now.
+    /// Describes a call that began at `started` and has just been replied to.
     pub fn of(driver: &str, call: &Call, started: Instant, reply: &Reply) -> Self {
         let target = call.target();
         Self {
@@ -90,18 +89,18 @@ impl Entry {
         }
     }
 
-    /// The line, with its line feed and no other.
+    /// Returns the line; its only line feed is at the end.
     pub fn to_line(&self) -> String {
-        // Strings and numbers cannot fail to become JSON.
+        // Strings and numbers always become JSON.
         serde_json::to_string(self).map(|line| line + "\n").unwrap_or_default()
     }
 
-    /// Of a line of the log; `None` for anything else.
+    /// Parses a line of the log; `None` for any other text.
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Appends it to this node's log. Says nothing if that fails: there is no one left to tell.
+    /// Appends the entry to this node's log. Ignores an error: there is no one left to tell.
     pub fn note(&self) {
         let _ = append::line(&path(), &self.to_line(), SIZE_LIMIT);
     }
@@ -112,16 +111,16 @@ impl Entry {
 pub struct Failing {
     /// The last call.
     pub last: Entry,
-    /// When the first of them failed.
+    /// Time of the first of these failures.
     pub since: String,
-    /// How many failed in a row.
+    /// Number of failures in a row.
     pub times: usize,
 }
 
-/// All of them.
+/// Returns all targets whose last call failed, and that kubelet still asks for.
 ///
-/// kubelet removes the directory of a volume whose `mount` failed, until it calls again: what stays
-/// is the pod's. What somebody called by hand, elsewhere, nobody waits for.
+/// After a failed `mount`, kubelet removes the volume's directory until the next call, but not the
+/// pod's directory. Failures of calls by hand on other paths do not count: nothing waits for them.
 pub fn failing() -> Vec<Failing> {
     let log = path();
     let parts = [append::previous(&log), log];
@@ -155,13 +154,13 @@ fn is_asked_for(entry: &Entry) -> bool {
     }
 }
 
-/// Whether kubelet mounts a device there, once for the node.
+/// Reports whether kubelet mounts a device at the target, once per node.
 fn is_device(target: &Path) -> bool {
     TargetPath::parse(target.as_os_str())
         .is_ok_and(|target| VolumeDir::of(&target).below.starts_with("plugins"))
 }
 
-/// kubelet's directory of the pod whose volume is at `target`.
+/// Returns kubelet's directory of the pod whose volume is at `target`.
 fn pod_directory(target: &Path) -> Option<PathBuf> {
     let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
     let uid = dir.below.strip_prefix("pods").ok()?.components().next()?;
@@ -187,12 +186,12 @@ fn pod(call: &Call) -> Option<String> {
     })
 }
 
-/// Where this node's log is. The part before is beside it, with `.1` at the end.
+/// Returns the path of this node's log. The previous part has the same name with `.1` at the end.
 pub fn path() -> PathBuf {
     directory().join("drivers.jsonl")
 }
 
-/// Where nothing but the log is.
+/// Returns the directory that holds only the log.
 pub fn directory() -> PathBuf {
     paths::run(paths::LOG)
 }
@@ -241,7 +240,7 @@ mod tests {
     fn a_failure_counts_as_long_as_its_pod_is_there() {
         let root = tempfile::tempdir().unwrap();
         let target = |uid: &str| format!("{}/pods/{uid}/volumes/example~tmpfs/v", root.path().display());
-        // kubelet has removed the volume's directory, and not the pod's.
+        // kubelet has removed the volume's directory, but not the pod's.
         std::fs::create_dir_all(root.path().join("pods/waits/volumes/example~tmpfs")).unwrap();
         let line =
             |call: &Call, reply: &Reply| Entry::of("example~tmpfs", call, Instant::now(), reply).to_line();
@@ -252,10 +251,10 @@ mod tests {
 
         let waits = failing_of(&(mounts("waits", &failure) + &mounts("gone", &failure)));
         assert_eq!(waits.iter().map(|it| it.last.pod.as_deref()).collect::<Vec<_>>(), [Some("waits")]);
-        // By hand.
+        // A call by hand.
         assert_eq!(failing_of(&line(&mount("/tmp", "{}"), &failure)), []);
         assert_eq!(failing_of(&(mounts("waits", &failure) + &mounts("waits", &success))), []);
-        // What is not there any more needs no unmount.
+        // A target that is gone needs no unmount.
         assert_eq!(failing_of(&line(&unmount, &failure)), []);
     }
 

@@ -1,7 +1,7 @@
-//! What stands in a message besides the facts: why, and what to do about it.
+//! Hints of a message: the cause of an error, and what to do about it.
 //!
 //! [`flexvol_linux`] tells what happened, [`flexvol_model::diagnostics`] and
-//! [`flexvol_model::packages`] know what that means. Here they meet, on the way of an error out of
+//! [`flexvol_model::packages`] know what that means. This module combines them when an error leaves
 //! the node.
 
 use anyhow::Error;
@@ -16,11 +16,10 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
-/// The largest os-release that is read, in bytes.
+/// Size limit for os-release, in bytes.
 const OS_RELEASE: usize = 1 << 16;
 
-/// The failure that an error is for the rest of the world, with a hint after each cause that has
-/// one.
+/// Converts an error to the failure that is reported, with a hint after each cause that has one.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn to_failure(error: Error) -> Failure {
     errno::told(&error, |cause| {
@@ -34,7 +33,8 @@ pub fn to_failure(error: Error) -> Failure {
     })
 }
 
-/// The error of something that was then rolled back. If that failed, too, `what` is still there.
+/// Returns the error of an operation that was rolled back. If the rollback failed, too, `what` is
+/// left.
 pub fn after_rollback(error: Error, undone: anyhow::Result<()>, what: impl fmt::Display) -> Error {
     match undone {
         Ok(()) => error,
@@ -42,7 +42,7 @@ pub fn after_rollback(error: Error, undone: anyhow::Result<()>, what: impl fmt::
     }
 }
 
-/// `mkfs.xfs failed (exit 1): its last words`, with a hint.
+/// Formats `mkfs.xfs failed (exit 1): its last words`, with a hint.
 pub fn describe(outcome: &HelperExit, name: &str) -> String {
     explained(&outcome.to_error(name))
 }
@@ -55,8 +55,8 @@ fn explained(failed: &Failed) -> String {
     }
 }
 
-/// A helper's last words, with cause and fix if they are known. What the kernel does not permit to
-/// a process without the capability for it is no one else's fault.
+/// Adds cause and fix to a helper's last words, if they are known. If this process lacks the
+/// capability to mount, that is the cause of "operation not permitted".
 pub fn with_hint(words: String) -> String {
     if words.to_lowercase().contains("operation not permitted") && !may_mount() {
         return format!("{words}: {}", known_errors::NO_ADMIN.hint());
@@ -69,7 +69,7 @@ fn fix(root: &Path, name: &str) -> String {
     known.unwrap_or_else(|| format!("install what brings it into one of {DIRECTORIES}"))
 }
 
-/// Which distribution the node's file system is of.
+/// Returns the distribution of the node's file system, which begins at `root`.
 pub fn distribution(root: &Path) -> Distribution {
     let root = Root::open(root).ok();
     let read = |path: &str| root.as_ref()?.read(Path::new(path), OS_RELEASE).ok()?;
@@ -77,10 +77,10 @@ pub fn distribution(root: &Path) -> Distribution {
     text.map_or(Distribution::Unknown, |text| Distribution::of(&text))
 }
 
-/// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is
-/// where the node's file system begins; the program is a plain name, as
+/// Returns how to install a program that the node lacks, such as `install xfsprogs`; `None` if the
+/// node has it. `root` is where the node's file system begins. The program is a plain name, as
 /// [`Invocation::of`](flexvol_linux::proc::helper::Invocation::of) takes it, or an absolute path,
-/// as [`Invocation::at`](flexvol_linux::proc::helper::Invocation::at) does.
+/// as [`Invocation::at`](flexvol_linux::proc::helper::Invocation::at) takes it.
 pub fn lacks(root: &Path, program: &str) -> Option<String> {
     let path = Path::new(program);
     let mut directories = DIRECTORIES.split(':').map(Path::new);
@@ -88,7 +88,7 @@ pub fn lacks(root: &Path, program: &str) -> Option<String> {
         let is_there = directories.any(|directory| runs(root, &directory.join(path)));
         return (!is_there).then(|| fix(root, program));
     }
-    // Elsewhere a program of a known name is another program.
+    // In other directories, a program of a known name is a different program.
     let name =
         path.file_name().and_then(OsStr::to_str).filter(|_| directories.any(|it| Some(it) == path.parent()));
     let known = || name.and_then(|name| packages::fix(name, distribution(root)));
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(lacks("mkfs.xfs"), "install xfsprogs", "not executable");
         make("usr/sbin/mkfs.xfs", 0o755);
         assert_eq!((lacks("mkfs.xfs"), lacks("/usr/sbin/mkfs.xfs")), (String::new(), String::new()));
-        // An absolute symlink is one of the node's.
+        // An absolute symlink leads to a file of the node.
         make("opt/tools/resize2fs", 0o755);
         std::os::unix::fs::symlink("/opt/tools/resize2fs", root.path().join("usr/sbin/resize2fs")).unwrap();
         assert_eq!(lacks("resize2fs"), "");
@@ -173,7 +173,8 @@ mod tests {
         std::fs::create_dir_all(root.path().join("usr/lib")).unwrap();
         write("usr/lib/os-release", b"ID=\"rocky\"\nID_LIKE=\"rhel\"\n");
         assert_eq!(lacks(), "install nfs-utils");
-        // As it is on most nodes, and one that leads to the root of the node, not to ours.
+        // Most nodes have such a symlink. This one is absolute: it leads to the node's root, not to
+        // ours.
         write("usr/lib/other", b"ID=debian\n");
         std::os::unix::fs::symlink("/usr/lib/other", root.path().join("etc/os-release")).unwrap();
         assert_eq!(lacks(), "install nfs-common");

@@ -1,11 +1,11 @@
-//! What a driver does on a node: one process for each call of kubelet's.
+//! Driver side of a node: one process for each call from kubelet.
 //!
-//! 1. [`skeleton`] owns the process: it takes the reply pipe away from everybody, lets a worker do
-//!    the work, and replies exactly once, whatever becomes of the worker.
-//! 2. [`executor`] makes a plan true: locked, idempotent, verified, within a deadline, and undone
-//!    if a step fails.
-//! 3. [`hints`] adds to an error why it happened and what to do about it.
-//! 4. [`driver_log`] is what the verbs leave for people.
+//! 1. [`skeleton`] owns the process: it keeps the reply pipe from all other processes, runs the
+//!    work in a worker, and replies exactly once, whatever happens to the worker.
+//! 2. [`executor`] carries out a plan: locked, idempotent, verified and within a deadline. It rolls
+//!    back if a step fails.
+//! 3. [`hints`] adds to an error its cause and what to do about it.
+//! 4. [`driver_log`] keeps a record of the calls for people.
 
 mod agent_client;
 pub mod driver_log;

@@ -5,10 +5,10 @@ use crate::failure::{Failure, Result};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// A verb with its arguments.
+/// Verb with its arguments.
 ///
-/// The driver's side parses one from argv, kubelet's side renders one to argv; `parse(render(call))
-/// == call`. Its `Debug` masks the secrets.
+/// The driver's side parses it from argv, and kubelet's side renders it to argv:
+/// `parse(render(call)) == call`. Its `Debug` masks the secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "Argument documents the fields")]
 pub enum Call {
@@ -32,15 +32,15 @@ pub enum Call {
     Mount { target: TargetPath, device: Option<String>, options: Options },
     /// [`Verb::Unmount`]
     Unmount { target: TargetPath },
-    /// [`Verb::ExpandVolume`]. The controller would send a relative target, as it knows no plugin
-    /// directory.
+    /// [`Verb::ExpandVolume`]. The controller would send a relative target, because it does not
+    /// know the plugin directory.
     ExpandVolume { options: Options, target: PathBuf, new_bytes: u64, old_bytes: u64 },
-    /// [`Verb::ExpandFs`]. The target is the pod's directory; in some releases the global one at
-    /// first.
+    /// [`Verb::ExpandFs`]. The target is the pod's directory; in some releases it was the global
+    /// directory at first.
     ExpandFs { options: Options, device: String, target: TargetPath, new_bytes: u64, old_bytes: u64 },
 }
 
-/// The options of the verbs that have some, as the borrow of the call allows.
+/// Returns the options of the verbs that have some, borrowed in the same way as the call.
 macro_rules! options_of {
     ($call:expr) => {
         match $call {
@@ -58,11 +58,11 @@ macro_rules! options_of {
 }
 
 impl Call {
-    /// Reads what follows the verb in argv. `init` takes and ignores anything, for kubelets to
-    /// come.
+    /// Parses the arguments after the verb in argv. `init` accepts and ignores any arguments, for
+    /// future kubelets.
     ///
-    /// A wrong number of arguments or an argument of the wrong shape is a [`Failure`] that names
-    /// the argument and never repeats it.
+    /// A wrong number of arguments or an argument of the wrong form is a [`Failure`] that names the
+    /// argument and never repeats it.
     pub fn parse(verb: Verb, arguments: &[OsString]) -> Result<Self> {
         Ok(match (verb, arguments) {
             (Verb::Init, _) => Self::Init,
@@ -108,7 +108,7 @@ impl Call {
         })
     }
 
-    /// The verb alone.
+    /// Returns the verb alone.
     pub fn verb(&self) -> Verb {
         match self {
             Self::Init => Verb::Init,
@@ -126,25 +126,26 @@ impl Call {
         }
     }
 
-    /// The options, of the verbs that have some. `unmount` and `unmountdevice` have none: what they
-    /// need must have been recorded.
+    /// Returns the options; `None` for verbs without options. `unmount` and `unmountdevice` have
+    /// none, so what they need must have been recorded before.
     pub fn options(&self) -> Option<&Options> {
         options_of!(self)
     }
 
-    /// [`options`](Self::options), for who lays defaults under them.
+    /// Returns [`options`](Self::options) for code that fills in defaults.
     pub fn options_mut(&mut self) -> Option<&mut Options> {
         options_of!(self)
     }
 
-    /// Wipes the secrets out of memory: for who has used them.
+    /// Wipes the secrets out of memory, after their use.
     pub fn forget_secrets(&mut self) {
         if let Some(options) = self.options_mut() {
             options.secrets.clear();
         }
     }
 
-    /// The directory, of the verbs that have one on this node; `expandvolume` runs elsewhere.
+    /// Returns the directory of the verbs that have one on this node; `expandvolume` runs
+    /// elsewhere.
     pub fn target(&self) -> Option<&TargetPath> {
         match self {
             Self::MountDevice { target, .. }
@@ -156,8 +157,8 @@ impl Call {
         }
     }
 
-    /// argv from the verb on, byte for byte as kubelet passes it. Holds the secrets: for exec
-    /// alone.
+    /// Returns argv from the verb on, byte for byte as kubelet passes it. It contains the secrets
+    /// and is for exec only.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let json = || self.options().map(Options::to_json).unwrap_or_default().into();
         let path = |target: &TargetPath| target.as_path().into();
@@ -219,12 +220,12 @@ fn name(argument: Argument, value: &OsStr) -> Result<String> {
     text(argument, nonempty(argument, value)?)
 }
 
-/// May be empty: a driver without devices has none to pass on from `attach`.
+/// Parses the device. It may be empty: a driver without devices has none to pass on from `attach`.
 fn device(value: &OsStr) -> Result<String> {
     text(Argument::Device, value)
 }
 
-/// Go's int64 in kubelet, of which a size uses the half above zero.
+/// Parses a size. It is Go's int64 in kubelet, of which sizes use the positive half.
 fn bytes(argument: Argument, value: &OsStr) -> Result<u64> {
     value.to_str().and_then(decimal::<i64>).map(i64::unsigned_abs).ok_or_else(|| {
         Failure::call(format!("{} must be a decimal number of bytes below 2^63", argument.name()))

@@ -1,8 +1,8 @@
-//! The words for errors of the kernel: people, and whoever searches for a message, know those of
-//! glibc. A program that is linked with musl has others, and for some none.
+//! Words for errors of the kernel. People, and searches for a message, know the words of glibc. A
+//! program that is linked with musl has other words, and none for some errors.
 
-/// Number, musl's words or none, and glibc's, where they differ and a file system, a device or a
-/// network may answer so.
+/// Number, musl's words or an empty text, and glibc's words. The list has numbers whose words
+/// differ and that a file system, a device or a network may return.
 const DIFFERENT: &[(i32, &str, &str)] = &[
     (5, "I/O error", "Input/output error"),
     (10, "No child process", "No child processes"),
@@ -33,20 +33,20 @@ const DIFFERENT: &[(i32, &str, &str)] = &[
     (122, "Quota exceeded", "Disk quota exceeded"),
 ];
 
-/// What musl says that nobody else says in another sense.
+/// Numbers whose words in musl have no other meaning elsewhere.
 const UNMISTAKABLE: &[i32] = &[5, 16, 24, 36, 40, 98, 107, 110, 113, 122];
 
-/// glibc's words for a number, where musl has others.
+/// Returns glibc's words for a number, if musl has others.
 pub fn of(number: i32) -> Option<&'static str> {
     DIFFERENT.iter().find(|(known, ..)| *known == number).map(|(.., words)| *words)
 }
 
-/// A text in small letters, with glibc's words in the place of musl's.
+/// Returns a text in lower case, with glibc's words in place of musl's.
 pub fn translated(text: &str) -> String {
     let unmistakable = |(number, ..): &&(i32, &str, &str)| UNMISTAKABLE.contains(number);
     DIFFERENT.iter().filter(unmistakable).fold(text.to_owned(), |text, (_, musl, glibc)| {
         let (musl, glibc) = (musl.to_lowercase(), glibc.to_lowercase());
-        // One may be a part of the other: `quota exceeded`.
+        // Musl's words may be a part of glibc's: `quota exceeded`.
         if text.contains(&musl) && !text.contains(&glibc) { text.replace(&musl, &glibc) } else { text }
     })
 }

@@ -1,13 +1,13 @@
-//! What went wrong, in the one form the rest of the world sees.
+//! Failures in the one form that callers outside of flexvol see.
 //!
-//! Inside, code that touches the OS returns `anyhow::Result` and adds context (`mount tmpfs on
-//! /a/b`). Pure code returns [`Result`] with a [`Failure`] made on the spot. At the edge everything
-//! becomes a `Failure`: a [`Code`] for whoever branches on it (exit status of the admin commands,
-//! later gRPC status), one line of text for people and the pod's Event, and the residue an undo
-//! could not remove.
+//! Inside, code that uses the OS returns `anyhow::Result` and adds context (`mount tmpfs on /a/b`).
+//! Pure code returns [`Result`] with a [`Failure`] that it makes itself. At the edge everything
+//! becomes a `Failure`. It has a [`Code`] for programs that branch on it (exit status of the admin
+//! commands, later gRPC status), one line of text for people and the pod's Event, and the residue
+//! that an undo could not remove.
 //!
-//! Texts are one line, lower case, without a full stop, and name the next step. They never hold a
-//! secret: who builds one from a helper's output passes it through [`crate::secret::Redactor`]
+//! Texts are one line, lower case, without a full stop, and name the next step. They never contain
+//! a secret: a text that is built from a helper's output passes through [`crate::secret::Redactor`]
 //! first.
 
 use crate::text::one_line;
@@ -18,14 +18,14 @@ use std::fmt;
 /// `Result` of pure code.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// The longest message a reply carries, in bytes: it becomes a pod Event, which people read in a
+/// Limit for the message of a reply, in bytes: it becomes a pod Event, which people read in a
 /// terminal.
 pub const MESSAGE_LIMIT: usize = 1024;
 
-/// Why a call failed, for whoever has to branch on it.
+/// Reason why a call failed, for programs that branch on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The arguments are not those of the verb: kubelet never sends such a call.
+    /// The arguments do not fit the verb: kubelet never sends such a call.
     BadCall,
     /// The volume's options are wrong: only an edit of the PV or pod fixes it.
     BadOptions,
@@ -45,7 +45,7 @@ pub enum Code {
     Internal,
 }
 
-/// A failed call: code, message, and what could not be undone.
+/// Failed call: code, message, and what could not be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     code: Code,
@@ -54,17 +54,17 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with a message in house style (one line, lower case, the next step in it).
+    /// Makes a failure with a message in house style (one line, lower case, the next step in it).
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), residue: Vec::new() }
     }
 
-    /// The volume's options are wrong.
+    /// Makes a failure: the volume's options are wrong.
     pub fn options(message: impl Into<String>) -> Self {
         Self::new(Code::BadOptions, message)
     }
 
-    /// The arguments are not those of the verb.
+    /// Makes a failure: the arguments do not fit the verb.
     pub fn call(message: impl Into<String>) -> Self {
         Self::new(Code::BadCall, message)
     }
@@ -76,17 +76,17 @@ impl Failure {
         self
     }
 
-    /// For whoever branches on it.
+    /// Returns the code, for programs that branch on it.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// What an undo could not remove; empty when the world is as it was.
+    /// Returns what an undo could not remove; empty if everything is as it was before.
     pub fn residue(&self) -> &[String] {
         &self.residue
     }
 
-    /// The whole text as people and the pod's Event see it: one line, printable, at most
+    /// Returns the whole text for people and the pod's Event: one line, printable, at most
     /// [`MESSAGE_LIMIT`] bytes.
     pub fn message(&self) -> String {
         let text = if self.residue.is_empty() {

@@ -1,20 +1,21 @@
-//! The disk file systems an image can hold, and what their tenants may ask of them.
+//! Disk file systems that an image can hold, and their options for tenants.
 
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use serde::Serialize;
 
-/// The option of ext4 that says what the kernel does after an error, and what it does unless the
-/// volume says otherwise: the superblock, which is the tenant's, could ask it to panic.
+/// Option of ext4 for the kernel's behaviour after an error, and its value if the volume does not
+/// set it. Without it, the superblock decides, which belongs to the tenant and could ask for a
+/// panic.
 pub const ERRORS: (&str, &str) = ("errors", "remount-ro");
 
-/// A disk file system the kernel mounts from a block device.
+/// Disk file system that the kernel mounts from a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileSystem {
-    /// The default, and the one that grows and checks itself best.
+    /// The default; it is the best at growing and at checking itself.
     Ext4,
-    /// For large volumes; at least 300 MiB.
+    /// For large volumes, of at least 300 MiB.
     Xfs,
     /// With checksums, compression and subvolumes.
     Btrfs,
@@ -27,11 +28,11 @@ pub enum FileSystem {
 }
 
 impl FileSystem {
-    /// All of them, in the order `explain` lists them.
+    /// All file systems, in the order in which `explain` lists them.
     pub const ALL: [Self; 6] =
         [Self::Ext4, Self::Xfs, Self::Btrfs, Self::Squashfs, Self::Erofs, Self::Iso9660];
 
-    /// The kernel's name.
+    /// Returns the kernel's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -43,7 +44,7 @@ impl FileSystem {
         }
     }
 
-    /// The file system of that name.
+    /// Finds the file system of this name.
     pub fn parse(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             let known = Self::ALL.map(Self::name).join(", ");
@@ -53,12 +54,12 @@ impl FileSystem {
         })
     }
 
-    /// Whether it can never be written.
+    /// Reports whether it can never be written.
     pub fn read_only(self) -> bool {
         matches!(self, Self::Squashfs | Self::Erofs | Self::Iso9660)
     }
 
-    /// The programs that make, check and grow it. The kernel needs none to mount it.
+    /// Returns the programs that make, check and grow it. The kernel needs no program to mount it.
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["mkfs.ext4", "e2fsck", "resize2fs"],
@@ -68,17 +69,18 @@ impl FileSystem {
         }
     }
 
-    /// The option that a mount must have besides those of the volume, unless these have it.
+    /// Returns the option that a mount must have unless the volume's options already contain it.
     ///
-    /// Of what is mounted, ext4 alone keeps in its superblock what the kernel does after an error.
-    /// xfs shuts down, which sysfs tunes and only the admin can; btrfs panics with an option alone
-    /// (`fatal_errors`), which is on no list.
+    /// Only ext4 stores in its superblock how the kernel reacts to an error. xfs shuts down; sysfs
+    /// can change that, but only for the admin. btrfs panics only with an option (`fatal_errors`),
+    /// which is not in any list here.
     pub fn safeguard(self) -> Option<(&'static str, &'static str)> {
         (self == Self::Ext4).then_some(ERRORS)
     }
 
-    /// The mount options a tenant may give it. What could harm the node (`errors=panic`), reach
-    /// other devices (external journals, further devices) or read other paths is not among them.
+    /// Returns the mount options that a tenant may give it. Options that could harm the node
+    /// (`errors=panic`), reach other devices (external journals, further devices) or read other
+    /// paths are absent.
     pub fn rules(self) -> &'static [Rule] {
         match self {
             Self::Ext4 => EXT4,

@@ -1,15 +1,15 @@
-//! The FlexVolume wire: what kubelet puts into argv and how it reads the answer.
+//! FlexVolume wire protocol: the arguments that kubelet passes, and how it reads the answer.
 //!
 //! A driver is an executable `<plugin directory>/<vendor>~<driver>/<driver>` ([`DriverName`]).
 //! Kubelet runs it with a [`Verb`] and its arguments; together they are a [`Call`]. Most carry the
 //! [`Options`] of the volume, some the directory to mount on, a [`TargetPath`]. The driver prints
 //! one [`Reply`], which kubelet reads as a [`DriverStatus`].
 //!
-//! What the values of options say is known here, too: [`mount_options`], [`mkfs_options`],
+//! The values of options are defined here, too: [`mount_options`], [`mkfs_options`],
 //! [`file_system`], [`quantity`], [`ownership`].
 //!
-//! The module serves both sides, the driver's and kubelet's, and does no I/O: what one side renders
-//! the other parses.
+//! The module serves both sides, the driver's and kubelet's, and does no I/O. Each side parses what
+//! the other renders.
 //!
 //! ```
 //! # use std::ffi::OsString;
@@ -66,8 +66,8 @@ pub use verb::{Argument, Caller, VERBS, Verb, VerbSet, VerbSpec};
 
 use std::str::FromStr;
 
-/// A number as Go's `FormatInt` writes one that is not negative: digits alone, where Rust also
-/// takes a `+`.
+/// Parses a number as Go's `FormatInt` writes one that is not negative: digits only, where Rust
+/// also accepts a `+`.
 fn decimal<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

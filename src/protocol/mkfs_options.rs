@@ -1,14 +1,14 @@
-//! What may be asked of mkfs.
+//! Allow-list for options of mkfs.
 //!
-//! The words come from a volume's options, mkfs runs as root. Many of its options take paths (`-d`
-//! of ext4, `-p` and `-c` of xfs, `--rootdir` of btrfs, journals elsewhere) and some make it do
-//! nothing and succeed, so that only what is listed here passes: a flag and its value, each a word
-//! of its own.
+//! The words come from a volume's options, while mkfs runs as root. Many options of mkfs take paths
+//! (`-d` of ext4, `-p` and `-c` of xfs, `--rootdir` of btrfs, external journals), and some make
+//! mkfs do nothing and succeed. So only the options listed here pass: a flag and its value, each as
+//! a word of its own.
 
 use crate::failure::{Failure, Result};
 use crate::file_system::FileSystem;
 
-/// A flag and what it takes.
+/// Flag and its type of value.
 struct Flag(&'static str, Takes);
 
 enum Takes {
@@ -17,9 +17,9 @@ enum Takes {
     Number,
     /// A label, a UUID: letters, digits and `_.:+-`.
     Name,
-    /// One of these.
+    /// One of these words.
     OneOf(&'static [&'static str]),
-    /// Comma-separated features, each perhaps negated with `^`, except these.
+    /// Comma-separated features, each optionally negated with `^`, except these.
     Features(&'static [&'static str]),
     /// Comma-separated `key` or `key=value` with one of these keys.
     Keys(&'static [&'static str]),
@@ -33,12 +33,12 @@ const EXT4: &[Flag] = &[
     Flag("-N", Takes::Number),
     Flag("-L", Takes::Name),
     Flag("-U", Takes::Name),
-    // This one makes an external journal instead of a file system.
+    // `journal_dev` makes an external journal instead of a file system.
     Flag("-O", Takes::Features(&["journal_dev"])),
     Flag("-E", Takes::Keys(EXT4_EXTENDED)),
 ];
 
-/// Not among them: `offset`, which writes elsewhere, and `test_fs`.
+/// Allowed keys. `offset`, which writes elsewhere, and `test_fs` are not among them.
 const EXT4_EXTENDED: &[&str] = &[
     "discard",
     "hash_seed",
@@ -70,12 +70,12 @@ const BTRFS: &[Flag] = &[
     Flag("-L", Takes::Name),
     Flag("-m", Takes::OneOf(&["single", "dup"])),
     Flag("-d", Takes::OneOf(&["single", "dup"])),
-    // This one prints a list and makes nothing.
+    // `list-all` prints a list and makes nothing.
     Flag("-O", Takes::Features(&["list-all"])),
 ];
 
-/// Fails with `BadOptions` unless each of `words` is a flag that is harmless for this kind,
-/// followed by its value.
+/// Fails with `BadOptions` unless `words` are flags that are harmless for this kind, each followed
+/// by its value.
 pub fn validate(kind: FileSystem, words: &[String]) -> Result<()> {
     let flags = match kind {
         FileSystem::Ext4 => EXT4,
@@ -88,7 +88,7 @@ pub fn validate(kind: FileSystem, words: &[String]) -> Result<()> {
         let Flag(name, takes) =
             flags.iter().find(|flag| flag.0 == word).ok_or_else(|| unknown(kind, word, flags))?;
         if seen.contains(name) {
-            // Of two -E mkfs.ext4 silently drops the first.
+            // If -E is given twice, mkfs.ext4 silently drops the first.
             return Err(Failure::options(format!(
                 "mkfs option {name} stands twice: join its values with commas"
             )));

@@ -1,38 +1,37 @@
-//! The option `mountOptions`: a tenant's comma list, taken apart word by word against an
-//! allow-list.
+//! Option `mountOptions`: a tenant's comma list, checked word by word against an allow-list.
 //!
-//! The words every file system knows become [`MountFlags`]; the rest must match a [`Rule`] of the
-//! file system and travels on as single key-value pairs, so that no value can carry a further
-//! option. `ro` wins over `rw`, and nosuid and nodev stand unless the node's policy lets the tenant
-//! lift them.
+//! Words that every file system knows become [`MountFlags`]. Every other word must match a [`Rule`]
+//! of the file system and is passed on as a single key-value pair, so that no value can carry a
+//! further option. `ro` wins over `rw`. nosuid and nodev stay unless the node's policy lets the
+//! tenant lift them.
 
 use crate::failure::{Failure, Result};
 use crate::quantity::Quantity;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// The per-mount flags of mount(8), as they shall be.
+/// Desired per-mount flags of mount(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one flag of mount(8), independent of the others")]
 pub struct MountFlags {
     /// Writes fail with EROFS.
     pub read_only: bool,
-    /// Set-user-id bits work; only with the policy's consent.
+    /// Set-user-id bits work; only if the policy allows it.
     pub suid: bool,
-    /// Device nodes work; only with the policy's consent.
+    /// Device nodes work; only if the policy allows it.
     pub dev: bool,
     /// Programs can be run.
     pub exec: bool,
-    /// When access times are written.
+    /// Time at which access times are written.
     pub atime: Atime,
-    /// Access times of directories too.
+    /// Access times of directories are written, too.
     pub diratime: bool,
 }
 
-/// When access times are written.
+/// Time at which access times are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atime {
-    /// When older than the last change, or a day: the kernel's default.
+    /// If older than the last change, or than a day: the kernel's default.
     Relative,
     /// Never.
     Never,
@@ -41,7 +40,7 @@ pub enum Atime {
 }
 
 impl MountFlags {
-    /// What a volume gets when no one says otherwise.
+    /// Flags of a volume that sets none.
     pub const DEFAULT: Self = Self {
         read_only: false,
         suid: false,
@@ -67,12 +66,12 @@ impl MountFlags {
         flags.into_iter().filter_map(|(set, word)| set.then_some(word)).chain(atime)
     }
 
-    /// Takes one of the words every file system knows; false if it is none of them.
+    /// Applies one of the words that every file system knows; returns false for any other word.
     fn take(&mut self, word: &str) -> bool {
         match word {
             "ro" => self.read_only = true,
-            // "rw" and "defaults" ask for nothing: kubelet's `readwrite` decides, and a requested
-            // ro always wins.
+            // "rw" and "defaults" have no effect: kubelet's `readwrite` decides, and a requested ro
+            // always wins.
             "rw" | "defaults" | "async" | "relatime" | "_netdev" => {}
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
@@ -102,34 +101,34 @@ impl Serialize for MountFlags {
     }
 }
 
-/// mount(2)'s propagation types, in Kubernetes' words where it has one.
+/// Propagation types of mount(2), in Kubernetes' words where they exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Propagation {
-    /// None in either direction.
+    /// No propagation in either direction.
     Private,
     /// Mounts of the node appear in the pod.
     HostToContainer,
-    /// And mounts of the pod on the node.
+    /// Mounts of the node appear in the pod, and mounts of the pod on the node.
     Bidirectional,
 }
 
-/// One option of a file system's own.
+/// Option of a file system of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsOption {
-    /// Its name.
+    /// Name of the option.
     pub key: String,
-    /// Its value, if it has one.
+    /// Value, if it has one.
     pub value: Option<String>,
 }
 
 impl FsOption {
-    /// An option with a value.
+    /// Makes an option with a value.
     pub fn new(key: &str, value: impl fmt::Display) -> Self {
         Self { key: key.into(), value: Some(value.to_string()) }
     }
 
-    /// An option that is a mere word.
+    /// Makes an option without a value.
     pub fn flag(key: &str) -> Self {
         Self { key: key.into(), value: None }
     }
@@ -150,14 +149,14 @@ impl Serialize for FsOption {
     }
 }
 
-/// An option a tenant may give a file system, and the values it may have.
+/// Option that a tenant may give a file system, and its allowed values.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule(pub &'static str, pub Value);
 
-/// The values an option may have.
+/// Allowed values of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// None: a mere word.
+    /// None: the word alone.
     None,
     /// Digits.
     Number,
@@ -165,9 +164,9 @@ pub enum Value {
     Size,
     /// Letters, digits and `_ . : / @ -`.
     Word,
-    /// One of these.
+    /// One of these words.
     OneOf(&'static [&'static str]),
-    /// Never any: this is used in its place.
+    /// No value is allowed: this other option is used in its place.
     Instead(&'static str),
 }
 
@@ -187,28 +186,29 @@ impl Value {
     }
 }
 
-/// Options the VFS itself takes for every superblock.
+/// Options that the VFS itself accepts for every superblock.
 const COMMON: &[Rule] =
     &[Rule("sync", Value::None), Rule("dirsync", Value::None), Rule("lazytime", Value::None)];
 
-/// What asks for nothing here: mount(8) and mount.nfs act on these themselves, `intr` means nothing
-/// since Linux 2.6.25, and it is kubelet that tries again.
+/// Words without effect here. mount(8) and mount.nfs act on them themselves, `intr` has no meaning
+/// since Linux 2.6.25, and retries are kubelet's task.
 const IDLE: [&str; 10] =
     ["auto", "noauto", "nofail", "users", "nouser", "intr", "nointr", "bg", "fg", "sloppy"];
 
-/// Whether a word of a list is taken and left out, whatever the file system: see nfs(5), mount(8).
+/// Reports whether a word of a list is accepted and left out, for any file system: see nfs(5),
+/// mount(8).
 fn is_idle(word: &str) -> bool {
     IDLE.contains(&word)
         || ["x-", "retry=", "clientaddr=", "comment="].iter().any(|start| word.starts_with(start))
 }
 
-/// The words of a list that are taken and left out, for whoever wrote them.
+/// Returns the words of a list that are accepted and left out, for their author.
 pub fn idle(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|word| is_idle(word))
 }
 
-/// Takes a comma list apart: the flags as they shall be, starting from `flags`, and the file
-/// system's own options.
+/// Parses a comma list. Returns the resulting flags, starting from `flags`, and the file system's
+/// own options.
 pub fn parse(list: &str, mut flags: MountFlags, rules: &[Rule]) -> Result<(MountFlags, Vec<FsOption>)> {
     let read_only = flags.read_only;
     let mut options = Vec::new();
@@ -225,7 +225,7 @@ fn own_option(word: &str, rules: &[Rule]) -> Result<FsOption> {
     let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
     let rule = COMMON.iter().chain(rules).find(|rule| rule.0 == key);
     match rule {
-        // The value may be a password.
+        // The error omits the value, which may be a password.
         Some(Rule(_, Value::Instead(place))) => {
             Err(Failure::options(format!("mountOptions: {key:?} is not allowed here: use {place}")))
         }

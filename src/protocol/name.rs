@@ -1,4 +1,4 @@
-//! A driver's name: `vendor/driver` in manifests, `vendor~driver` on disk.
+//! Name of a driver: `vendor/driver` in manifests, `vendor~driver` on disk.
 
 use crate::failure::{Failure, Result};
 use std::ffi::OsStr;
@@ -6,15 +6,15 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::str::FromStr;
 
-/// Longest vendor, a DNS subdomain.
+/// Limit for the vendor, which is a DNS subdomain.
 const VENDOR_LIMIT: usize = 253;
-/// Longest driver, the last part of a qualified name.
+/// Limit for the driver, which is the last part of a qualified name.
 const DRIVER_LIMIT: usize = 63;
 
-/// The name of a driver as kubelet accepts it after `init`: a Kubernetes qualified name.
+/// Name of a driver as kubelet accepts it after `init`: a Kubernetes qualified name.
 ///
-/// Every value holds to these rules, so [`DriverName::directory`] and [`DriverName::executable`]
-/// are always plain file names without a slash or a leading dot.
+/// Every value follows these rules, so [`DriverName::directory`] and [`DriverName::executable`] are
+/// always plain file names without a slash or a leading dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverName {
     vendor: Option<String>,
@@ -22,7 +22,7 @@ pub struct DriverName {
 }
 
 impl DriverName {
-    /// Reads a name from a manifest or a command line: `vendor/driver`, or `driver` alone.
+    /// Parses a name from a manifest or a command line: `vendor/driver`, or `driver` alone.
     pub fn parse(name: &str) -> Result<Self> {
         let (vendor, driver) = match name.split_once('/') {
             Some((vendor, driver)) => (Some(vendor), driver),
@@ -43,7 +43,7 @@ impl DriverName {
         Err(Failure::options(format!("driver name {name:?} {complaint}")))
     }
 
-    /// Reads the name of a directory in the plugin directory, `vendor~driver`, as kubelet's prober
+    /// Parses the name of a directory in the plugin directory, `vendor~driver`, as kubelet's prober
     /// does.
     pub fn from_directory(directory: impl AsRef<OsStr>) -> Result<Self> {
         let directory = directory.as_ref().to_string_lossy();
@@ -55,29 +55,29 @@ impl DriverName {
         Self::parse(&directory.replace('~', "/"))
     }
 
-    /// The part before the slash. Without one, the controller-manager cannot recover attachments
-    /// after a restart.
+    /// Returns the part before the slash. Without it, the controller-manager cannot recover
+    /// attachments after a restart.
     pub fn vendor(&self) -> Option<&str> {
         self.vendor.as_deref()
     }
 
-    /// The part after the slash.
+    /// Returns the part after the slash.
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// The driver's directory in the plugin directory.
+    /// Returns the name of the driver's directory in the plugin directory.
     pub fn directory(&self) -> String {
         self.to_string().replace('/', "~")
     }
 
-    /// The file in that directory which kubelet executes.
+    /// Returns the name of the file in that directory that kubelet executes.
     pub fn executable(&self) -> &str {
         &self.driver
     }
 
-    /// The file that kubelet executes in a directory of any name, also of one that Kubernetes
-    /// refuses: the part after the last `~`.
+    /// Returns the file that kubelet executes in a directory of any name, including names that
+    /// Kubernetes refuses: the part after the last `~`.
     pub fn executable_in(directory: &OsStr) -> &OsStr {
         let last = directory.as_bytes().rsplit(|byte| *byte == b'~').next();
         OsStr::from_bytes(last.unwrap_or_default())
@@ -101,12 +101,12 @@ impl FromStr for DriverName {
     }
 }
 
-/// The driver of a directory whose name stands where its own should.
+/// Returns the driver, if the text is the name of a driver's directory instead of a driver's name.
 fn of_directory(name: &str) -> Option<DriverName> {
     name.contains('~').then(|| DriverName::from_directory(name).ok())?
 }
 
-/// RFC 1123 as Kubernetes reads it: only the whole length is limited, not that of a label.
+/// Checks RFC 1123 as Kubernetes reads it: only the whole length is limited, not that of a label.
 fn is_subdomain(text: &str) -> bool {
     let label = |label: &str| framed(label, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), b"-");
     text.len() <= VENDOR_LIMIT && text.split('.').all(label)
@@ -116,7 +116,8 @@ fn is_last_part(text: &str) -> bool {
     text.len() <= DRIVER_LIMIT && framed(text, |byte| byte.is_ascii_alphanumeric(), b"-_.")
 }
 
-/// Not empty, `edge` bytes first and last, `edge` or `inner` bytes between them.
+/// Reports whether a text is not empty, has `edge` bytes first and last, and `edge` or `inner`
+/// bytes between them.
 fn framed(text: &str, edge: impl Fn(u8) -> bool, inner: &[u8]) -> bool {
     let bytes = text.as_bytes();
     let ends = [bytes.first(), bytes.last()];

@@ -1,10 +1,10 @@
-//! The options of a volume: one JSON object of strings, in which kubelet's own keys begin with
+//! Options of a volume: one JSON object of strings, in which kubelet's own keys begin with
 //! `kubernetes.io/`.
 //!
 //! Kubelet writes the user's keys over its own, and only API validation keeps users from
-//! `kubernetes.io/`. Whatever two parsers might read differently is therefore refused here, not
-//! guessed: duplicate keys, values that are no strings, anything around the object. No error
-//! repeats a value: it may be a secret.
+//! `kubernetes.io/`. So everything that two parsers could read differently is refused here instead
+//! of guessed: duplicate keys, values that are not strings, anything around the object. No error
+//! repeats a value, because it may be a secret.
 
 use super::{decimal, go_json};
 use crate::failure::{Failure, Result};
@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 
-/// Whose keys begin with it: Kubernetes', in exactly this case. `KUBERNETES.IO/x` is a user's key.
+/// Prefix of Kubernetes' keys, in exactly this case. `KUBERNETES.IO/x` is a user's key.
 const PREFIX: &str = "kubernetes.io/";
-/// What the key of a secret begins with.
+/// Prefix of the keys of secrets.
 pub const SECRET: &str = "kubernetes.io/secret/";
 const FS_TYPE: &str = "kubernetes.io/fsType";
 const READ_WRITE: &str = "kubernetes.io/readwrite";
@@ -33,31 +33,32 @@ const SERVICE_ACCOUNT: &str = "kubernetes.io/serviceAccount.name";
 const FS_GROUP: &str = "kubernetes.io/mounterArgs.FsGroup";
 const LEGACY_FS_GROUP: &str = "kubernetes.io/fsGroup";
 
-/// The options of one call. Every verb that has options sends `fs_type`, `access`, `volume_name`
-/// and `own`; only `mount` sends the rest.
+/// Options of one call. Every verb with options sends `fs_type`, `access`, `volume_name` and `own`;
+/// only `mount` sends the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `fsType` as it was sent: kubelet sends it always, mostly empty. Drivers ask
+    /// `fsType` as it was sent: kubelet always sends it, mostly empty. Drivers use
     /// [`Options::fs_type`].
     pub fs_type: Option<String>,
-    /// `readwrite` as it was sent. Drivers ask [`Options::access`].
+    /// `readwrite` as it was sent. Drivers use [`Options::access`].
     pub access: Option<Access>,
-    /// The PV's name, or the pod volume's for an inline volume, which many pods may share.
+    /// Name of the PV, or of the pod's volume for an inline volume; many pods may share the latter.
     pub volume_name: Option<String>,
-    /// The pod to mount for.
+    /// Pod of the mount.
     pub pod: PodRef,
-    /// The pod's `fsGroup`, sent even to drivers without that capability.
+    /// `fsGroup` of the pod, sent even to drivers without that capability.
     pub fs_group: Option<FsGroup>,
-    /// Every key of the Secret that `secretRef` names, decoded: raw bytes, a final newline
-    /// included.
+    /// Every key of the Secret that `secretRef` names, decoded: raw bytes, including a final
+    /// newline.
     pub secrets: BTreeMap<String, Secret>,
-    /// The user's own options. Any text: tenants write them, the driver runs as root.
+    /// Options of the user. They may be any text: tenants write them, while the driver runs as
+    /// root.
     pub own: BTreeMap<String, String>,
     /// Keys of a Kubernetes newer than this code, by their full name. Drivers ignore them.
     pub reserved: BTreeMap<String, String>,
 }
 
-/// Whether the volume may be written to.
+/// Access to the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// `rw`
@@ -66,30 +67,29 @@ pub enum Access {
     ReadOnly,
 }
 
-/// The pod of a `mount`. All absent in other verbs; an empty service account is that of a static
-/// pod.
+/// Pod of a `mount`. Other verbs have none of these; a static pod has an empty service account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRef {
-    /// Its name.
+    /// Name.
     pub name: Option<String>,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: Option<String>,
-    /// Its UID, a directory name below kubelet's `pods`.
+    /// UID, which is a directory name below kubelet's `pods`.
     pub uid: Option<String>,
-    /// The name of its service account.
+    /// Name of the service account.
     pub service_account: Option<String>,
 }
 
-/// The group that shall own the volume's files.
+/// Group that shall own the volume's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsGroup {
-    /// At most 4294967294: chown(2) takes the number above for "leave as it is".
+    /// At most 4294967294: for chown(2) the next number means "leave unchanged".
     pub gid: u32,
-    /// The key that carried it.
+    /// Key in which it was sent.
     pub spelling: FsGroupSpelling,
 }
 
-/// Kubernetes 1.15 renamed the key.
+/// Spelling of the key, which Kubernetes 1.15 renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsGroupSpelling {
     /// `kubernetes.io/mounterArgs.FsGroup`
@@ -99,7 +99,7 @@ pub enum FsGroupSpelling {
 }
 
 impl Options {
-    /// Reads the options argument of a call.
+    /// Parses the options argument of a call.
     pub fn parse(json: impl AsRef<OsStr>) -> Result<Self> {
         let json =
             json.as_ref().to_str().ok_or_else(|| Failure::options("options are not UTF-8: send JSON"))?;
@@ -119,8 +119,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Renders the options byte for byte as kubelet does. Of two fields that claim one key the
-    /// typed one wins.
+    /// Renders the options byte for byte as kubelet does. If two fields claim one key, the typed
+    /// one wins.
     pub fn to_json(&self) -> String {
         let typed = [
             (FS_TYPE, self.fs_type.clone()),
@@ -142,12 +142,12 @@ impl Options {
         go_json::object(members.into_iter().map(|(key, value)| (key, go_json::quote(&value))))
     }
 
-    /// Whether the volume may be written to; without a word about it, it may.
+    /// Returns the access; the default is to read and write.
     pub fn access(&self) -> Access {
         self.access.unwrap_or(Access::ReadWrite)
     }
 
-    /// The file system wanted; `None` leaves it to the driver.
+    /// Returns the requested file system; `None` leaves it to the driver.
     pub fn fs_type(&self) -> Option<&str> {
         self.fs_type.as_deref().filter(|name| !name.is_empty())
     }
@@ -179,8 +179,8 @@ impl Options {
         Ok(())
     }
 
-    /// Both spellings may come (a caller that serves old and new drivers), but must agree; the
-    /// current one is kept.
+    /// Stores the group. Both spellings may come, from a caller that serves old and new drivers,
+    /// but they must agree. The current spelling is kept.
     fn set_fs_group(&mut self, spelling: FsGroupSpelling, text: &str) -> Result<()> {
         let gid = decimal(text).filter(|gid| *gid != u32::MAX).ok_or_else(|| {
             Failure::options(format!("option {:?} must be a group id from 0 to 4294967294", spelling.key()))
@@ -213,7 +213,7 @@ impl Access {
         }
     }
 
-    /// `rw` or `ro`.
+    /// Returns `rw` or `ro`.
     pub fn word(self) -> &'static str {
         match self {
             Self::ReadWrite => "rw",
@@ -231,16 +231,16 @@ impl FsGroupSpelling {
     }
 }
 
-/// Kubelet sends standard base64 with padding; a lenient decoder would give two texts for one
-/// secret.
+/// Decodes a secret. Kubelet sends standard base64 with padding; a lenient decoder would accept two
+/// texts for one secret.
 fn decode(name: &str, text: &str) -> Result<Secret> {
     STANDARD.decode(text).map(Secret::new).map_err(|_| {
         Failure::options(format!("secret {name:?} is not standard base64 with padding: encode it again"))
     })
 }
 
-/// `serde_json`'s own words repeat what they did not expect, so only the position is taken from
-/// them.
+/// Makes a failure of an error of `serde_json`. Its text repeats the unexpected input, so only the
+/// position is used.
 fn malformed(error: &serde_json::Error) -> Failure {
     let (line, column) = (error.line(), error.column());
     Failure::options(match error.classify() {
@@ -252,8 +252,7 @@ fn malformed(error: &serde_json::Error) -> Failure {
     })
 }
 
-/// The members of an object as they come, duplicates included: a map would keep the last of them in
-/// silence.
+/// Members of an object as they come, including duplicates: a map would silently keep the last one.
 struct Entries(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Entries {

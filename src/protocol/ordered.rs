@@ -1,17 +1,18 @@
-//! Maps, sets and lists in order, one entry after the other.
+//! Maps, sets and lists in order, filled one entry after the other.
 //!
-//! `collect` into a `BTreeMap` or a `BTreeSet` sorts what comes first, with 4 KB of code for each
-//! kind of entry: 4 percent of the program, for maps of a few entries that were mostly in order.
+//! `collect` into a `BTreeMap` or a `BTreeSet` sorts the entries first, with 4 KB of code for each
+//! type of entry. That was 4 percent of the program, for maps of a few entries that were mostly in
+//! order.
 
-/// What `collect` would make.
+/// Returns the same as `collect`.
 pub fn filled<C: Default + Extend<T>, T>(entries: impl IntoIterator<Item = T>) -> C {
     let mut all = C::default();
     all.extend(entries);
     all
 }
 
-/// What `sort_by_key` would make, for lists of a few entries that are mostly in order: that brings
-/// 3.5 KB of code for each kind of entry.
+/// Sorts like `sort_by_key`, for lists of a few entries that are mostly in order. `sort_by_key`
+/// adds 3.5 KB of code for each type of entry.
 pub fn sort<T, K: Ord>(entries: &mut [T], key: impl Fn(&T) -> K) {
     for end in 1..entries.len() {
         let mut at = end;

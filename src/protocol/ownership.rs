@@ -1,8 +1,8 @@
-//! Who owns what is made on a node.
+//! Owner and mode of files that are created on a node.
 
 use serde::{Serialize, Serializer};
 
-/// Mode and owner of something that is made.
+/// Mode and owner of a new file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ownership {
     /// Permission bits.

@@ -1,9 +1,9 @@
 //! Sizes as people write them in a PV: `64Mi`, `1.5G`, `512k`, `1e9`, `1048576`.
 //!
-//! Kubernetes' suffixes mean what they mean there: `Ki Mi Gi Ti Pi Ei` are powers of 1024, `M G T P
-//! E` powers of
-//! 1000. The lower-case `k m g t` are the kernel's and `truncate`'s: powers of 1024, for the PVs of
-//!       older drivers. `K` alone is refused, because the two worlds disagree about it.
+//! Kubernetes' suffixes have the same meaning as there: `Ki Mi Gi Ti Pi Ei` are powers of 1024, `M
+//! G T P E` are powers of 1000. The lower-case `k m g t` are those of the kernel and of `truncate`:
+//! powers of 1024, for the PVs of older drivers. `K` alone is refused, because the two conventions
+//! disagree about it.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ const SUFFIXES: &[(&str, u64)] = &[
 ];
 
 impl Quantity {
-    /// Reads a size. The error names the fix and is meant to follow the option's name.
+    /// Parses a size. The error names the fix and follows the option's name in a message.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (digits, factor) = split_suffix(text);
         let (number, exponent) = match digits.split_once(['e', 'E']) {
@@ -58,7 +58,7 @@ fn split_suffix(text: &str) -> (&str, u64) {
         .unwrap_or((text, 1))
 }
 
-/// `number` (digits with at most one point) times `factor`, rounded up as Kubernetes does.
+/// Multiplies `number` (digits with at most one point) by `factor`, rounded up as Kubernetes does.
 fn scale(number: &str, factor: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -73,7 +73,7 @@ fn scale(number: &str, factor: u128) -> Option<u128> {
 }
 
 impl fmt::Display for Quantity {
-    /// The largest binary unit that divides the size, so that `67108864` reads `64Mi`.
+    /// Writes the largest binary unit that divides the size, so that `67108864` reads `64Mi`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = SUFFIXES[..6]
             .iter()

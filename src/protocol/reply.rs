@@ -1,4 +1,4 @@
-//! What a driver answers, and the one line it is written as. How kubelet reads it:
+//! Answer of a driver, and the single line that is written. For kubelet's reading of it see
 //! [`super::DriverStatus`].
 
 use super::DriverStatus;
@@ -6,26 +6,28 @@ use super::go_json::{object, quote};
 use crate::failure::Failure;
 use serde_json::{Map, Value};
 
-/// What kubelet and the controller-manager know a driver by. The answer to `init`, and the same on
-/// every host for ever: to change `attach` changes the identity of volumes in use.
+/// Capabilities by which kubelet and the controller-manager know a driver. They are the answer to
+/// `init`, and must be the same on every host and never change: a change of `attach` changes the
+/// identity of volumes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "the wire has five independent switches")]
 pub struct Capabilities {
-    /// Volumes are attached to nodes and mounted in two stages; without it only `mount` and
-    /// `unmount` come.
+    /// Volumes are attached to nodes and mounted in two stages. Without it, only `mount` and
+    /// `unmount` are called.
     pub attach: bool,
-    /// The runtime may relabel the volume; not for file systems without extended attributes.
+    /// The runtime may relabel the volume. Not for file systems without extended attributes.
     pub selinux_relabel: bool,
-    /// Kubelet may statfs the mount every minute; a hung server then hangs one of its workers.
+    /// Kubelet may statfs the mount every minute. A server that hangs then blocks one of its
+    /// workers.
     pub supports_metrics: bool,
     /// Kubelet changes owner and mode of every file to the pod's `fsGroup` after `mount`.
     pub fs_group: bool,
-    /// `expandfs` is called when the PV has grown.
+    /// Kubelet calls `expandfs` when the PV has grown.
     pub requires_fs_resize: bool,
 }
 
 impl Capabilities {
-    /// What kubelet assumes of a driver that names none.
+    /// Capabilities that kubelet assumes for a driver that names none.
     pub const KUBELET_DEFAULT: Self = Self {
         attach: true,
         selinux_relabel: true,
@@ -34,7 +36,7 @@ impl Capabilities {
         requires_fs_resize: true,
     };
 
-    /// Of a volume that kubelet shall do nothing with but mount it.
+    /// Capabilities of a volume for which kubelet shall do nothing but mount it.
     pub const NONE: Self = Self {
         attach: false,
         selinux_relabel: false,
@@ -43,7 +45,7 @@ impl Capabilities {
         requires_fs_resize: false,
     };
 
-    /// All five, always: a default differs from what most drivers want, and may change.
+    /// Writes all five, always: a default may change, and differs from what most drivers need.
     fn to_json(self) -> String {
         let members = [
             ("attach", self.attach),
@@ -56,55 +58,57 @@ impl Capabilities {
     }
 }
 
-/// What a `Success` carries besides its status. Absent fields are not written.
+/// Fields of a `Success` besides its status. Absent fields are not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// Of `attach` and `waitforattach`; left out of the latter, the device is forgotten.
+    /// For `attach` and `waitforattach`. If the latter leaves it out, the device is forgotten.
     pub device: Option<String>,
-    /// Of `getvolumename`; kubelet does not read it.
+    /// For `getvolumename`; kubelet does not read it.
     pub volume_name: Option<String>,
-    /// Of `isattached`; left out, the volume counts as detached.
+    /// For `isattached`. If it is left out, the volume counts as detached.
     pub attached: Option<bool>,
-    /// Of `init`.
+    /// For `init`.
     pub capabilities: Option<Capabilities>,
-    /// Of `expandvolume`; kubelet does not read it.
+    /// For `expandvolume`; kubelet does not read it.
     pub volume_new_size: Option<i64>,
 }
 
-/// A driver's answer to one call.
+/// Answer of a driver to one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is so.
+    /// The requested state holds.
     Success(Fields),
-    /// It is not, and why: the text reaches the pod's Events. Kubelet will try again.
+    /// The requested state does not hold; the text is the reason and reaches the pod's Events.
+    /// Kubelet tries again.
     Failure(String),
-    /// The driver lacks the verb. Kubelet never asks again, so this must not depend on the moment.
+    /// The driver does not have the verb. Kubelet never asks again, so this must not vary with
+    /// time.
     NotSupported,
 }
 
 impl Reply {
-    /// Success and nothing to add.
+    /// Returns success without fields.
     pub fn success() -> Self {
         Self::Success(Fields::default())
     }
 
-    /// The answer to `init`.
+    /// Returns the answer to `init`.
     pub fn capabilities(capabilities: Capabilities) -> Self {
         Self::Success(Fields { capabilities: Some(capabilities), ..Fields::default() })
     }
 
-    /// The answer to `attach` and `waitforattach`.
+    /// Returns the answer to `attach` and `waitforattach`.
     pub fn device(device: impl Into<String>) -> Self {
         Self::Success(Fields { device: Some(device.into()), ..Fields::default() })
     }
 
-    /// The answer to `isattached`.
+    /// Returns the answer to `isattached`.
     pub fn attached(attached: bool) -> Self {
         Self::Success(Fields { attached: Some(attached), ..Fields::default() })
     }
 
-    /// The whole output of a call: one JSON object with the status first, and a line feed. No other
-    /// line feed is in it, whatever the message holds.
+    /// Returns the whole output of a call: one JSON object with the status first, and a line feed.
+    /// It contains no other line feed, whatever the message contains.
     pub fn to_line(&self) -> String {
         let members = match self {
             Self::Success(fields) => fields.members(),
@@ -116,8 +120,8 @@ impl Reply {
         line
     }
 
-    /// The reply that [`to_line`](Self::to_line) made this line of; `None` if it made no such line.
-    /// For the way from a worker to its supervisor; what another driver answers is a
+    /// Parses a line that [`to_line`](Self::to_line) made; `None` for any other line. A worker
+    /// passes its reply to its supervisor in this form. Answers of other drivers are parsed by
     /// [`DriverStatus`].
     pub fn from_line(line: &str) -> Option<Self> {
         let object: Map<String, Value> = serde_json::from_str(line).ok()?;
@@ -138,7 +142,7 @@ impl Reply {
         }
     }
 
-    /// The status in the spelling kubelet compares with.
+    /// Returns the status in the spelling that kubelet compares with.
     pub fn status(&self) -> &'static str {
         match self {
             Self::Success(_) => "Success",
@@ -161,12 +165,11 @@ impl Fields {
     }
 }
 
-/// The longest a message gets in a line, in bytes: escapes can make six of one, and a line of a
-/// message has to fit into `PIPE_BUF` bytes, because only so much is written without waiting for
-/// the reader.
+/// Limit for a message in a line, in bytes. Escapes can make six bytes of one, and the line must
+/// fit into `PIPE_BUF` bytes, because only so much is written without waiting for the reader.
 const QUOTED_LIMIT: usize = 4000;
 
-/// The message as a JSON string, cut where it would get too long.
+/// Returns the message as a JSON string, cut off where it would get too long.
 fn quote_bounded(message: &str) -> String {
     let whole = quote(message);
     if whole.len() <= QUOTED_LIMIT {

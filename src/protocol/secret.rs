@@ -1,7 +1,7 @@
-//! Bytes that are never shown.
+//! Secret bytes that are never shown.
 //!
-//! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is
-//! dropped. Who needs them says so with [`Secret::expose`], which is easy to find in a review.
+//! A [`Secret`] has no `Display`, and serialises only as `***`; its bytes are wiped when it is
+//! dropped. Code that needs the bytes calls [`Secret::expose`], which is easy to find in a review.
 
 use crate::ordered::sort;
 use crate::text::one_line;
@@ -11,33 +11,33 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// What stands in every text where a secret would.
+/// Replacement for a secret in every text.
 pub const MASK: &str = "***";
 
-/// Secrets shorter than this are not searched for in texts: masking every `a` would only destroy
-/// the message.
+/// Minimum length of a secret that is searched for in texts, in bytes. Masking every `a` would only
+/// destroy the message.
 const SHORTEST_REDACTED: usize = 4;
 
-/// The same for a single line of a secret, such as a key in PEM form.
+/// Minimum length of a single line of a secret, such as a key in PEM form, in bytes.
 const SHORTEST_LINE: usize = 8;
 
-/// The raw bytes of one key of a Kubernetes Secret.
+/// Raw bytes of one key of a Kubernetes Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes the raw bytes.
+    /// Wraps the raw bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The raw bytes, for the one place that must hand them on.
+    /// Returns the raw bytes, for the one place that must pass them on.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// One line without the line breaks at its end, which `echo` leaves there and no one means;
-    /// what has several lines, or is no text at all, is left as it is.
+    /// Returns a single line without the line breaks at its end, which `echo` adds by accident. A
+    /// secret with several lines, or one that is not text, is returned unchanged.
     #[must_use]
     pub fn line(&self) -> Self {
         let is_break = |byte: &u8| b"\r\n".contains(byte);
@@ -60,18 +60,18 @@ impl Serialize for Secret {
     }
 }
 
-/// Removes every given secret from texts that come from elsewhere, such as a helper's last words.
+/// Removes every given secret from texts of other origin, such as a helper's last words.
 ///
-/// Looks for the raw form, also as it stands in a one-line message, for each longer line of it, and
-/// for what programs make of it: base64, also within other text's base64 (`user:password`), hex,
-/// percent, and the escapes of JSON, HTML, shells and the mount table.
+/// It searches for the raw form, also as it appears in a one-line message, and for each longer line
+/// of it. It also searches for what programs make of it: base64, also inside the base64 of other
+/// text (`user:password`), hex, percent, and the escapes of JSON, HTML, shells and the mount table.
 #[derive(Default)]
 pub struct Redactor {
     needles: Vec<Zeroizing<String>>,
 }
 
 impl Redactor {
-    /// A redactor for these secrets. Those under four bytes are left alone.
+    /// Makes a redactor for these secrets. Secrets under four bytes are left alone.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         let long = secrets.into_iter().filter(|secret| secret.expose().len() >= SHORTEST_REDACTED);
         let needles = long.flat_map(|secret| forms(secret.expose())).map(Zeroizing::new);
@@ -84,13 +84,13 @@ impl Redactor {
         Self { needles }
     }
 
-    /// The length of the longest form in bytes: what a cut in a text can leave of a secret is
-    /// shorter.
+    /// Returns the length of the longest form in bytes. If a text is cut off, the remaining part of
+    /// a secret is shorter.
     pub fn longest(&self) -> usize {
         self.needles.first().map_or(0, |needle| needle.len())
     }
 
-    /// `text` with every form of every secret replaced by [`MASK`].
+    /// Returns `text` with every form of every secret replaced by [`MASK`].
     pub fn clean(&self, text: &str) -> String {
         self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), MASK))
     }
@@ -168,8 +168,8 @@ fn html(text: &str) -> String {
     pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// The part of a base64 text that depends on the secret alone, if `before` bytes (modulo 3) precede
-/// it. `None` for a short part, which could be a word.
+/// Returns the characters that are always the same in the base64 of a text, if `before` bytes
+/// (modulo 3) precede the secret. Short results are dropped, because they could be words.
 fn within_base64(engine: &GeneralPurpose, raw: &[u8], before: usize) -> Option<String> {
     let encoded = engine.encode([&vec![0; before][..], raw].concat());
     let (first, end) = ((before * 8).div_ceil(6), (before + raw.len()) * 8 / 6);
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(redactor.clean(text), "raw *** b64 *** bare *** url ***");
     }
 
-    /// What shells, languages and protocols make of it.
+    /// Covers what shells, languages and protocols make of a secret.
     #[test]
     fn redacts_what_programs_make_of_it() {
         let secret = Secret::new(b"it's <p@ss> \"w\\rd\" & 7".to_vec());
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// `Authorization: Basic`: base64 of a user and the password.
+    /// `Authorization: Basic` is base64 of a user and the password.
     #[test]
     fn redacts_base64_of_more_than_it() {
         let secret = Secret::new(b"correct horse".to_vec());
@@ -245,7 +245,7 @@ mod tests {
                 assert!(cleaned.contains(MASK) && cleaned.len() < encoded.len() - 12, "{cleaned}");
             }
         }
-        // Words are not taken for parts of a short one.
+        // Words are not taken for parts of a short secret.
         assert_eq!(Redactor::new([&Secret::new(b"abcd".to_vec())]).clean("YmNk data"), "YmNk data");
     }
 

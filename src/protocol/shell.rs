@@ -1,12 +1,12 @@
-//! Words as a shell needs them, and assignments as it reads them.
+//! Quoting of words for a shell, and parsing of assignments in a shell's syntax.
 
-/// A line that a shell takes apart into exactly these words.
+/// Returns a line that a shell splits into exactly these words.
 pub fn words(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// What a key has, without the quotes of a shell; the last assignment counts. `None` if there is
-/// none.
+/// Returns the value of a key, without a shell's quotes; the last assignment counts. `None` if the
+/// key is not assigned.
 pub fn assigned(text: &str, key: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.trim().split_once('='));
     let (_, value) = pairs.rfind(|(name, _)| *name == key)?;

@@ -1,13 +1,13 @@
-//! A reply as kubelet reads it: Go's `json.Unmarshal` into its `DriverStatus`, with every leniency
+//! Reply as kubelet reads it: Go's `json.Unmarshal` into its `DriverStatus`, with every leniency
 //! and trap.
 
 use super::Capabilities;
 use super::go_json::{self, Malformed, Value};
 
-/// Kubelet's view of a driver's output. What the output leaves out has kubelet's default.
+/// Kubelet's view of a driver's output. Fields that the output leaves out have kubelet's default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverStatus {
-    /// Any text; [`DriverStatus::outcome`] says what it means.
+    /// Any text. [`DriverStatus::outcome`] returns its meaning.
     pub status: String,
     /// Shown when the call failed, otherwise ignored.
     pub message: String,
@@ -17,25 +17,25 @@ pub struct DriverStatus {
     pub volume_name: String,
     /// Used by `isattached`.
     pub attached: bool,
-    /// Used by `init`. `None` stands for an explicit `null`, at which kubelet panics.
+    /// Used by `init`. `None` is an explicit `null`, at which kubelet panics.
     pub capabilities: Option<Capabilities>,
     /// Never used.
     pub volume_new_size: i64,
 }
 
-/// What a status means to kubelet.
+/// Meaning of a status for kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusKind {
-    /// The call did it, provided that the exit code is 0.
+    /// The call succeeded, if the exit code is also 0.
     Success,
     /// The verb is not called again until the driver is probed again.
     NotSupported,
-    /// The call failed and is tried again.
+    /// The call failed and is retried.
     Failure,
 }
 
 impl Default for DriverStatus {
-    /// What `{}` means.
+    /// Returns the meaning of `{}`.
     fn default() -> Self {
         Self {
             status: String::new(),
@@ -50,11 +50,11 @@ impl Default for DriverStatus {
 }
 
 impl DriverStatus {
-    /// Reads the whole combined output of a call.
+    /// Parses the whole combined output of a call.
     ///
-    /// Known keys are found in any case and the last of several wins, unknown ones are ignored,
-    /// `null` leaves the default. One known key with a value of the wrong type voids the whole
-    /// answer, in any verb.
+    /// Known keys match in any case, and the last of several wins. Unknown keys are ignored, and
+    /// `null` keeps the default. A single known key with a value of the wrong type makes the whole
+    /// answer invalid, in any verb.
     pub fn parse(output: &[u8]) -> Result<Self, Malformed> {
         let mut status = Self::default();
         match go_json::parse(output)? {
@@ -69,7 +69,8 @@ impl DriverStatus {
         Ok(status)
     }
 
-    /// What the status means; kubelet compares the exact text, so `success` is a failure.
+    /// Returns the meaning of the status. Kubelet compares the exact text, so `success` is a
+    /// failure.
     pub fn outcome(&self) -> StatusKind {
         match self.status.as_str() {
             "Success" => StatusKind::Success,
@@ -91,9 +92,9 @@ impl DriverStatus {
         }
     }
 
-    /// The only pointer of the struct: `null` empties it, an object is merged over what it points
-    /// to, or over nothing but `false` if a `null` came before. Go names this field with a capital,
-    /// having no key of its own.
+    /// Sets the only pointer of the struct: `null` clears it. An object is merged over the current
+    /// value, or over `false` everywhere if a `null` came before. Go names this field with a
+    /// capital letter, because it has no key of its own.
     fn set_capabilities(&mut self, value: Value) -> Result<(), Malformed> {
         match value {
             Value::Null => self.capabilities = None,
@@ -137,8 +138,9 @@ impl Capabilities {
     }
 }
 
-/// A key as Go compares it: simple case folding, by which two letters outside ASCII equal one
-/// inside. That Go prefers the exact spelling cannot be seen: no two fields fold to the same.
+/// Returns a key as Go compares it: with simple case folding, by which two letters outside ASCII
+/// equal one inside. Go's preference for the exact spelling has no effect: no two fields fold to
+/// the same key.
 fn fold(key: &str) -> String {
     let fold = |c| match c {
         '\u{17f}' => 's',
@@ -148,7 +150,7 @@ fn fold(key: &str) -> String {
     key.chars().map(fold).collect()
 }
 
-/// A Go type that a field of the structs has.
+/// Go type of a field of the structs.
 trait Decode: Sized {
     const GO_TYPE: &'static str;
 

@@ -1,4 +1,4 @@
-//! The directory a call is about.
+//! Target of a call: the directory that the call is about.
 
 use crate::failure::{Failure, Result};
 use serde::{Serialize, Serializer};
@@ -7,16 +7,16 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// An absolute path without `.`, `..`, NUL or a slash too many, never `/` itself: as the mount
-/// table spells it.
+/// Absolute path without `.`, `..`, NUL or extra slashes, in the spelling of the mount table. It is
+/// never `/` itself.
 ///
-/// Kubelet made the directory and sends its path in just this form; anything else is a hand-made
-/// call. The bytes are kept, UTF-8 or not. Nothing is known about symbolic links in it.
+/// Kubelet made the directory and sends its path in exactly this form; any other form is a call by
+/// hand. The bytes are kept, UTF-8 or not. Symbolic links in the path are not checked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetPath(PathBuf);
 
 impl TargetPath {
-    /// Reads the target argument of a call.
+    /// Parses the target argument of a call.
     pub fn parse(argument: &OsStr) -> Result<Self> {
         let bytes = argument.as_bytes();
         let dots = |part: &[u8]| part == b"." || part == b"..";
@@ -31,7 +31,7 @@ impl TargetPath {
         Err(Failure::call(format!("target {complaint}: pass the directory to mount on")))
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
@@ -44,7 +44,7 @@ impl AsRef<Path> for TargetPath {
 }
 
 impl Serialize for TargetPath {
-    /// As it is shown to people: other bytes than UTF-8 are replaced.
+    /// Writes the form for people: bytes that are not UTF-8 are replaced.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

@@ -1,11 +1,10 @@
-//! Text for terminals and pod Events: one line, without characters that would hide or turn the
-//! rest.
+//! Text for terminals and pod Events: one line, without characters that hide or reorder the rest.
 
 use std::time::Duration;
 
-/// Whether a terminal does something with a character instead of showing it: control characters,
-/// and those of Unicode that turn or hide what stands beside them (General Category Cf, U+202E
-/// among them, and the separators of lines).
+/// Reports whether a terminal interprets a character instead of showing it. This holds for control
+/// characters, for line separators, and for the characters of Unicode that reorder or hide their
+/// neighbours (General Category Cf, such as U+202E).
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -15,8 +14,8 @@ pub fn is_unprintable(c: char) -> bool {
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `text` as one printable line of at most `limit` bytes: line breaks become `; `, what is
-/// [unprintable](is_unprintable) `?`.
+/// Returns `text` as one printable line of at most `limit` bytes. Line breaks become `; `, and
+/// [unprintable](is_unprintable) characters become `?`.
 pub fn one_line(text: &str, limit: usize) -> String {
     let joined = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     let mut line: String = joined.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect();
@@ -27,8 +26,8 @@ pub fn one_line(text: &str, limit: usize) -> String {
     line
 }
 
-/// A time in seconds with so many decimal places, at most nine: `1.50`. Floating-point numbers are
-/// printed by 12 KB of code, in a program that has no other use for it.
+/// Formats a time in seconds with this number of decimal places, at most nine: `1.50`. Printing a
+/// floating-point number would need 12 KB of code, in a program that does not use it elsewhere.
 pub fn seconds(time: Duration, places: u32) -> String {
     let parts = 10_u64.pow(places.min(9));
     let part = 1_000_000_000 / parts;

@@ -1,30 +1,31 @@
-//! The twelve verbs: what kubelet passes with each and what it makes of the answer.
+//! The twelve verbs: kubelet's arguments for each, and its use of the answer.
 
 use std::ffi::OsStr;
 use std::fmt;
 
-/// What kubelet or the controller-manager asks a driver to do: the first argument of every call.
+/// Operation that kubelet or the controller-manager asks a driver for: the first argument of a
+/// call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Say what the driver can do.
+    /// Report what the driver can do.
     Init,
     /// Name the volume; kubelet does not use the name.
     GetVolumeName,
     /// Attach the volume to a node.
     Attach,
-    /// Detach it again.
+    /// Detach the volume from the node.
     Detach,
     /// Wait for the device on the node.
     WaitForAttach,
-    /// Whether the volume is attached to a node.
+    /// Report whether the volume is attached to a node.
     IsAttached,
     /// Mount the device once for the node.
     MountDevice,
-    /// Undo that.
+    /// Unmount the device from the node.
     UnmountDevice,
     /// Mount the volume for a pod.
     Mount,
-    /// Undo that.
+    /// Unmount the volume from the pod.
     Unmount,
     /// Grow the backing store; never called.
     ExpandVolume,
@@ -35,25 +36,25 @@ pub enum Verb {
 /// One positional argument of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
-    /// The options, one JSON object of strings.
+    /// Options, one JSON object of strings.
     Options,
-    /// The name of the Node object, which need not be the host name.
+    /// Name of the Node object, which may differ from the host name.
     Node,
-    /// The PV's name, or the pod volume's for an inline volume; never a device, whatever the
-    /// official text says.
+    /// Name of the PV, or of the pod's volume for an inline volume. It is never a device, although
+    /// the official text says so.
     Volume,
-    /// What `attach` or `waitforattach` answered; may be empty.
+    /// Device that `attach` or `waitforattach` answered; may be empty.
     Device,
-    /// A directory: the pod's mount directory or the device's global one.
+    /// Directory: the pod's mount directory or the device's global one.
     Target,
-    /// The size wanted, in bytes.
+    /// Requested size, in bytes.
     NewBytes,
-    /// The size so far, in bytes.
+    /// Previous size, in bytes.
     OldBytes,
 }
 
 impl Argument {
-    /// The word for it in messages.
+    /// Returns the word for it in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Options => "options",
@@ -67,40 +68,41 @@ impl Argument {
     }
 }
 
-/// Whose process executes the driver for a verb.
+/// Process that executes the driver for a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The node's kubelet.
     Kubelet,
     /// The attach-detach controller; kubelet itself where `enableControllerAttachDetach` is off.
     Controller,
-    /// Both, each for itself.
+    /// Kubelet and the controller, each for itself.
     Both,
-    /// No release: the expand controller is built without FlexVolume and reports success instead.
+    /// No release of Kubernetes: the expand controller is built without FlexVolume and reports
+    /// success instead.
     Nobody,
 }
 
 /// One row of [`VERBS`].
 #[derive(Debug)]
 pub struct VerbSpec {
-    /// The verb this row is about.
+    /// Verb of the row.
     pub verb: Verb,
-    /// The verb as it stands in argv.
+    /// Verb as it is written in argv.
     pub name: &'static str,
-    /// The arguments after the verb, in order.
+    /// Arguments after the verb, in order.
     pub arguments: &'static [Argument],
-    /// Who calls it.
+    /// Process that calls it.
     pub caller: Caller,
-    /// The fields of a `Success` that the caller acts on, besides the status.
+    /// Fields of a `Success` that the caller uses, besides the status.
     pub reply_fields: &'static [&'static str],
-    /// What it is for.
+    /// Purpose.
     pub doc: &'static str,
-    /// What the caller does, from then on and for every volume, once a driver said `Not supported`.
+    /// Behaviour of the caller after `Not supported`, from then on and for every volume.
     pub not_supported: &'static str,
 }
 
-/// Every verb, in the order of [`Verb::ALL`]. Read by usage texts, `explain` and the conformance
-/// check.
+/// All verbs, in the order of [`Verb::ALL`]. Usage texts, `explain` and the conformance check read
+/// this table.
 pub static VERBS: [VerbSpec; 12] = {
     use Argument::{Device, NewBytes, Node, OldBytes, Options, Target, Volume};
     [
@@ -216,7 +218,7 @@ pub static VERBS: [VerbSpec; 12] = {
 };
 
 impl Verb {
-    /// Every verb, in the order a volume's life brings them.
+    /// All verbs, in the order of a volume's life.
     pub const ALL: [Self; 12] = [
         Self::Init,
         Self::GetVolumeName,
@@ -232,18 +234,18 @@ impl Verb {
         Self::ExpandFs,
     ];
 
-    /// The verb kubelet wrote. `None` must be answered with `Not supported`: newer kubelets may ask
-    /// for more.
+    /// Parses the verb that kubelet wrote. `None` must be answered with `Not supported`: newer
+    /// kubelets may ask for more.
     pub fn parse(name: &OsStr) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| *name == *verb.name())
     }
 
-    /// The verb as it stands in argv.
+    /// Returns the verb as it is written in argv.
     pub fn name(self) -> &'static str {
         self.spec().name
     }
 
-    /// All there is to know about it.
+    /// Returns the row of the verb.
     pub fn spec(self) -> &'static VerbSpec {
         &VERBS[self as usize]
     }
@@ -255,16 +257,16 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Which verbs a driver implements. Made at compile time, so that `Not supported` cannot depend on
-/// the moment: kubelet never asks again.
+/// Set of the verbs that a driver implements. It is made at compile time, so that `Not supported`
+/// cannot vary with time: kubelet never asks again.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct VerbSet(u16);
 
 impl VerbSet {
-    /// Those of a driver that does everything in `mount`.
+    /// Verbs of a driver that does everything in `mount`.
     pub const MOUNTING: Self = Self::of(&[Verb::Init, Verb::Mount, Verb::Unmount]);
 
-    /// Those that kubelet calls only of a driver that attaches. `getvolumename` is none of them:
+    /// Verbs that kubelet calls only for a driver that attaches. `getvolumename` is not among them:
     /// its answer is dropped, and a failure of it stops the volume.
     pub const ATTACHING: Self = Self::of(&[
         Verb::Attach,
@@ -275,7 +277,7 @@ impl VerbSet {
         Verb::UnmountDevice,
     ]);
 
-    /// Exactly these verbs.
+    /// Makes a set of exactly these verbs.
     pub const fn of(verbs: &[Verb]) -> Self {
         let (mut bits, mut i) = (0, 0);
         while i < verbs.len() {
@@ -285,18 +287,18 @@ impl VerbSet {
         Self(bits)
     }
 
-    /// Whether the driver implements this verb.
+    /// Reports whether the driver implements this verb.
     pub const fn contains(self, verb: Verb) -> bool {
         self.0 & (1 << verb as u16) != 0
     }
 
-    /// The verbs of both.
+    /// Returns the verbs of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The verbs in it, in the order of [`Verb::ALL`].
+    /// Returns the verbs of the set, in the order of [`Verb::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Verb> {
         Verb::ALL.into_iter().filter(move |verb| self.contains(*verb))
     }

@@ -1,32 +1,32 @@
-//! Whose directory a target is, told from its path alone.
+//! Owner of a target directory, derived from its path alone.
 //!
-//! kubelet keeps pods' volumes in `<root>/pods/<uid>/volumes/<vendor>~<driver>/<name>` and device
+//! Kubelet keeps pods' volumes in `<root>/pods/<uid>/volumes/<vendor>~<driver>/<name>` and device
 //! mounts in `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>`
 //! (pkg/volume/flexvolume, pkg/kubelet/config). A driver that is served as a CSI driver gets CSI's
 //! directories, `<root>/pods/<uid>/volumes/kubernetes.io~csi/<name>/mount` and
-//! `<root>/plugins/kubernetes.io/csi/<CSI driver>/<hash>/globalmount` (pkg/volume/csi), which do
-//! not say whose they are. The root differs from distribution to distribution and may lead through
-//! symlinks, which are the admin's; from `pods` or `plugins` on everything was made by kubelet, and
-//! a symlink there is an attack.
+//! `<root>/plugins/kubernetes.io/csi/<CSI driver>/<hash>/globalmount` (pkg/volume/csi). These do
+//! not name the FlexVolume driver. The root differs between distributions and may contain symlinks
+//! of the admin. Everything from `pods` or `plugins` on was made by kubelet, and a symlink there is
+//! an attack.
 
 use crate::TargetPath;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-/// A target, split where kubelet's own tree begins.
+/// Target, split where kubelet's own tree begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeDir {
-    /// Up to and without `pods` or `plugins`: symlinks are followed here.
+    /// Part before `pods` or `plugins`: symlinks are followed here.
     pub root: PathBuf,
-    /// The rest: no symlink is followed here.
+    /// Remaining part: no symlink is followed here.
     pub below: PathBuf,
-    /// The driver directory's name (`vendor~driver`) that the path names; `None` for one of CSI's,
+    /// Name of the driver's directory (`vendor~driver`) in the path; `None` for a directory of CSI,
     /// and for a path that is not kubelet's.
     pub driver: Option<String>,
 }
 
 impl VolumeDir {
-    /// Splits a target. One that is not in kubelet's tree is taken as a name in its parent
+    /// Splits a target. A target outside of kubelet's tree is taken as a name in its parent
     /// directory.
     pub fn of(target: &TargetPath) -> Self {
         let parts: Vec<_> = target.as_path().components().collect();
@@ -38,10 +38,11 @@ impl VolumeDir {
         })
     }
 
-    /// Where kubelet has the device of a pod's volume mounted once for the node; `None` for any
-    /// other directory.
+    /// Returns the directory in which kubelet mounts the device of a pod's volume once for the
+    /// node; `None` for any other directory.
     ///
-    /// The volume's name is the last component of both (`MakeGlobalPDName`, pkg/volume/flexvolume).
+    /// The last component of both paths is the volume's name (`MakeGlobalPDName`,
+    /// pkg/volume/flexvolume).
     pub fn staged(&self) -> Option<TargetPath> {
         let (vendor, driver) = self.driver.as_deref()?.split_once('~')?;
         let name = self.below.strip_prefix("pods").ok()?.file_name()?;
@@ -50,18 +51,18 @@ impl VolumeDir {
         TargetPath::parse(path.as_os_str()).ok()
     }
 
-    /// Whether it is one of CSI's. No two pods ever have the same.
+    /// Reports whether it is a directory of CSI. No two pods ever have the same.
     pub fn is_csi(&self) -> bool {
         self.driver.is_none() && self.below.components().count() > 1
     }
 
-    /// Whether kubelet has a device mounted here, once for the node.
+    /// Reports whether kubelet mounts a device here, once for the node.
     pub fn is_staging(&self) -> bool {
         self.driver.is_some() && self.below.starts_with("plugins")
     }
 
-    /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that
-    /// is not known.
+    /// Reports whether kubelet made this directory for the driver in `directory`. If that is not
+    /// known, any driver counts.
     pub fn belongs_to(&self, directory: Option<&str>) -> bool {
         self.driver.as_deref().is_some_and(|driver| directory.is_none_or(|directory| directory == driver))
     }
@@ -84,7 +85,7 @@ fn device_mount(parts: &[Component<'_>]) -> Option<VolumeDir> {
     Some(split(parts, start, Some(driver)))
 }
 
-/// `*` stands for any one name.
+/// Shapes of CSI's directories. `*` stands for any single name.
 const CSI: [&[&str]; 2] = [
     &["pods", "*", "volumes", "kubernetes.io~csi", "*", "mount"],
     &["plugins", "kubernetes.io", "csi", "*", "*", "globalmount"],

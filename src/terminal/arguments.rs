@@ -1,4 +1,4 @@
-//! A call as a person types it: what `run` and `plan` have in common.
+//! Call as a person types it, for `run` and `plan`.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Command};
@@ -69,14 +69,14 @@ pub fn parser() -> impl TypedValueParser<Value = &'static dyn Driver> {
     PossibleValuesParser::new(names).try_map(|name| drivers::find(&name).ok_or("no such driver"))
 }
 
-/// The same, and also takes what a volume calls a driver: `flexvol/tmpfs`, or a profile.
+/// Does the same, and also accepts a volume's name for a driver: `flexvol/tmpfs`, or a profile.
 pub fn subject() -> impl TypedValueParser<Value = Meaning> {
     let own = drivers::ALL.iter().map(|driver| PossibleValue::new(driver.name()).help(driver.summary()));
     let all = PossibleValuesParser::new(own.chain(profile_names().map(|name| name.hide(true))));
     WithVendor(all.try_map(|name| Meaning::find(&name).ok_or("no such driver")))
 }
 
-/// Takes drivers under the name that `install` gives them, too.
+/// Parser that also accepts the names that `install` gives to drivers.
 #[derive(Clone)]
 struct WithVendor<P>(P);
 
@@ -103,7 +103,7 @@ pub fn profile_parser() -> impl TypedValueParser<Value = &'static Profile> {
     PossibleValuesParser::new(profile_names()).try_map(|name| profiles::find(&name).ok_or("no such profile"))
 }
 
-/// The same, with a word for none.
+/// Does the same, and also accepts a word for no profile.
 pub fn profile_or_none() -> PossibleValuesParser {
     let none = PossibleValue::new(profiles::NONE).help("flexvol's own options");
     PossibleValuesParser::new(profile_names().chain([none]))
@@ -131,7 +131,7 @@ fn secret_file(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 impl CallArguments {
-    /// The driver with its side file.
+    /// Returns the driver with its side file.
     pub fn installed(&self) -> Result<Installed> {
         let mut settings = self.settings.as_deref().map_or_else(|| Ok(Settings::default()), read_settings)?;
         let directory = self.directory.as_ref().map(DriverName::directory);
@@ -141,26 +141,27 @@ impl CallArguments {
         Ok(Installed::new(self.driver, directory, settings))
     }
 
-    /// What was typed, as a call of this verb.
+    /// Returns the typed arguments as a call of this verb.
     pub fn call(&self, verb: Verb) -> Result<Call> {
         too_few(verb, self.arguments.len()).map_or(Ok(()), Err)?;
         Call::parse(verb, &self.arguments()?)
     }
 
-    /// What follows the verb, the options JSON included: built here unless it was typed.
+    /// Returns the arguments after the verb, with the options JSON: it is built here unless it was
+    /// typed.
     pub fn arguments(&self) -> Result<Vec<OsString>> {
         self.volume.complete(&self.verb, &self.arguments, PodRef::default())
     }
 }
 
-/// Where the options belong, if exactly they are missing.
+/// Returns the position of the options, if nothing else is missing.
 fn missing_options(verb: Verb, given: usize) -> Option<usize> {
     let wanted = verb.spec().arguments;
     let place = wanted.iter().position(|argument| *argument == Argument::Options)?;
     (given + 1 == wanted.len()).then_some(place)
 }
 
-/// That more is missing than the options, which are built.
+/// Returns a failure if more is missing than the options, which are built.
 fn too_few(verb: Verb, given: usize) -> Option<Failure> {
     let wanted = verb.spec().arguments;
     let others: Vec<_> = wanted.iter().filter(|argument| **argument != Argument::Options).collect();
@@ -181,15 +182,15 @@ fn twice(verb: &OsStr) -> Failure {
     Failure::call(format!("{} {text}", verb.to_string_lossy()))
 }
 
-/// A side file that someone names.
+/// Reads a side file that the user names.
 pub fn read_settings(path: &Path) -> Result<Settings> {
     let text = files::read_small(path, SIZE_LIMIT).map_err(to_failure)?;
     let missing = || Failure::new(Code::NotFound, format!("there is no side file {}", path.display()));
     side_file::parse(&text.ok_or_else(missing)?).map_err(|why| of_file(Some(path), &why))
 }
 
-/// A mistake of a side file under the name that was typed: here it may have any, and there may be
-/// none at all.
+/// Shows a side file's error under the name that was typed: on a command line the file may have any
+/// name, and there may be none at all.
 fn of_file(path: Option<&Path>, why: &Failure) -> Failure {
     let message = why.message();
     let what = message.strip_prefix(SIDE_FILE).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&message);
@@ -198,8 +199,8 @@ fn of_file(path: Option<&Path>, why: &Failure) -> Failure {
 }
 
 impl VolumeArguments {
-    /// The arguments of a verb, with the options JSON in its place unless it was typed. A `mount`
-    /// is told of the pod.
+    /// Returns the arguments of a verb, with the options JSON in its place unless it was typed.
+    /// Only `mount` gets the pod.
     pub fn complete(&self, verb: &OsStr, given: &[OsString], pod: PodRef) -> Result<Vec<OsString>> {
         let mut arguments = given.to_vec();
         let known = Verb::parse(verb);
@@ -225,7 +226,8 @@ impl VolumeArguments {
         words || self.ro || self.fs_group.is_some()
     }
 
-    /// As kubelet would send them, the volume's name taken from its directory.
+    /// Returns the options as kubelet would send them, with the volume's name taken from its
+    /// directory.
     fn to_options(&self, name: Option<&OsStr>) -> Result<Options> {
         let secrets = self.secrets.iter().map(|(key, file)| Ok((key.clone(), read_secret(file)?)));
         let secrets = secrets.collect::<Result<Vec<_>>>()?;

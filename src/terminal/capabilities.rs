@@ -4,7 +4,7 @@ use flexvol_protocol::Capabilities;
 use flexvol_protocol::ordered::filled;
 use serde_json::{Map, Value};
 
-/// Name, value and meaning of each.
+/// Returns name, value and meaning of each capability.
 pub fn all(of: Capabilities) -> [(&'static str, bool, &'static str); 5] {
     [
         ("attach", of.attach, "volumes are attached to a node before they are mounted"),
@@ -15,13 +15,13 @@ pub fn all(of: Capabilities) -> [(&'static str, bool, &'static str); 5] {
     ]
 }
 
-/// The names of those it has, separated by blanks; `-` for none.
+/// Returns the names of the capabilities that a driver has, separated by spaces; `-` for none.
 pub fn names(of: Capabilities) -> String {
     let names: Vec<_> = all(of).into_iter().filter(|(_, value, _)| *value).map(|(name, ..)| name).collect();
     if names.is_empty() { "-".to_owned() } else { names.join(" ") }
 }
 
-/// As `init` writes them.
+/// Returns the capabilities as `init` writes them.
 pub fn json(of: Capabilities) -> Map<String, Value> {
     filled(all(of).into_iter().map(|(name, value, _)| (name.to_owned(), value.into())))
 }

@@ -1,4 +1,4 @@
-//! What makes a shell complete a command line.
+//! Completion scripts for shells.
 
 use crate::screen::Screen;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! The plugin directory of a command that reads drivers from it.
+//! Plugin directory of a command that reads drivers from it.
 
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::locate::{LocateRequest, locate};
@@ -7,8 +7,8 @@ use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
 
-/// The directory that was given, or else the one kubelet reads. Absolute: drivers are executed in
-/// `/`.
+/// Returns the given directory, or else the one that kubelet reads. The path is absolute, because
+/// drivers are executed in `/`.
 pub fn find(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return std::path::absolute(given).context("find the plugin directory");
@@ -26,7 +26,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf> {
     Err(Failure::new(Code::NotFound, text).into())
 }
 
-/// What kubelet executes for a driver.
+/// Returns the path that kubelet executes for a driver.
 pub fn executable(plugin_dir: &Path, name: &DriverName) -> Result<PathBuf> {
     let path = plugin_dir.join(name.directory()).join(name.executable());
     if path.exists() {

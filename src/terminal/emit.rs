@@ -1,25 +1,25 @@
 //! JSON as YAML in block style.
 //!
-//! Every string is quoted, with everything but ASCII escaped: no text can become anything but that
-//! text, whatever a reader of YAML takes for a boolean, a number, a comment or a line break.
+//! Every string is quoted, and everything but ASCII is escaped. So any YAML reader gets the same
+//! text back: it takes no text for a boolean, a number, a comment or a line break.
 //! `tests/pure/yaml.rs` reads it back.
 
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// Documents, with a comment of one line a note before the first.
+/// Formats documents. Each note becomes a comment line before the first document.
 pub fn documents(notes: &[String], documents: &[Value]) -> String {
     let comments = notes.iter().flat_map(|note| ["# ", note, "\n"]).collect::<String>();
     let texts: Vec<_> = documents.iter().map(document).collect();
     comments + &texts.join("---\n")
 }
 
-/// Several objects as one, as kubectl prints them.
+/// Combines several objects into one `List`, as kubectl prints them.
 pub fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-/// One document.
+/// Formats one document.
 pub fn document(value: &Value) -> String {
     let mut out = String::new();
     match scalar(value) {
@@ -29,7 +29,7 @@ pub fn document(value: &Value) -> String {
     out
 }
 
-/// The lines of a map or list that is not empty.
+/// Writes the lines of a map or list that is not empty.
 fn block(out: &mut String, value: &Value, indent: usize) {
     let margin = " ".repeat(indent);
     match value {
@@ -46,7 +46,7 @@ fn block(out: &mut String, value: &Value, indent: usize) {
                     Some(text) => lines = format!("{margin}  {text}\n"),
                     None => block(&mut lines, item, indent + 2),
                 }
-                // The dash takes the place of the first line's last two blanks.
+                // The dash replaces the last two spaces of the first line's indentation.
                 let _ = write!(out, "{margin}- {}", &lines[indent + 2..]);
             }
         }
@@ -63,7 +63,7 @@ fn member(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// What stands on one line: anything but a map or list with something in it.
+/// Formats a value that fits on one line: anything but a map or list with content.
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(quote(text)),
@@ -74,7 +74,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// A key as people write it, where it cannot be taken for anything but text.
+/// Formats a key as people write it, if it can only be read as text; quotes it otherwise.
 fn word(key: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let letter = key.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -82,10 +82,10 @@ fn word(key: &str) -> String {
     if letter && !other && key.bytes().all(plain) { key.to_owned() } else { quote(key) }
 }
 
-/// What YAML 1.1 takes for something else than text.
+/// Words that YAML 1.1 does not read as text.
 const OTHER: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
 
-/// A quoted string of ASCII alone.
+/// Quotes a string; the result is ASCII only.
 fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,6 +1,6 @@
-//! What people are told of a container image that a manifest names.
+//! Advice about the container image that a manifest names.
 
-/// What is to be said of an image whose name begins with no registry.
+/// Returns a warning if the image's name does not begin with a registry.
 pub fn without_registry(image: &str) -> Option<&'static str> {
     (!names_registry(image)).then_some(
         "the image names no registry, so nodes that do not have it ask docker.io for it: push it to a registry of \
@@ -8,7 +8,7 @@ pub fn without_registry(image: &str) -> Option<&'static str> {
     )
 }
 
-/// Whether an image's name begins with a registry, as container runtimes read it.
+/// Reports whether an image's name begins with a registry, as container runtimes read it.
 fn names_registry(image: &str) -> bool {
     let first = image.split_once('/').map_or("", |(first, _)| first);
     first.contains(['.', ':']) || first == "localhost"

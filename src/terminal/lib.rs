@@ -1,10 +1,10 @@
-//! What the command lines of the programs share: arguments, output, exit statuses.
+//! Shared parts of the programs' command lines: arguments, output, exit statuses.
 //!
-//! [`program`] is the way from a command line to an exit status. [`screen`] prints, [`exit`] ends,
-//! [`progress`] tells at a terminal what a long call is doing, [`emit`] writes objects as YAML,
-//! [`image`] knows the images of those.
-//! [`arguments`] parses those of a call; [`plan`], [`report`], [`capabilities`] and [`probing`]
-//! show what more than one command shows.
+//! [`program`] runs a program from its command line to its exit status. [`screen`] prints, [`exit`]
+//! reports errors, [`progress`] shows at a terminal what a long call is doing, [`emit`] writes
+//! objects as YAML, [`image`] checks the images that they name. [`arguments`] parses the arguments
+//! of a call; [`plan`], [`report`], [`capabilities`] and [`probing`] show what several commands
+//! show.
 
 pub mod arguments;
 pub mod capabilities;

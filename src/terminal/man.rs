@@ -41,7 +41,7 @@ impl Man {
     }
 }
 
-/// Writes the pages of the commands alone, for a program whose first page is another's.
+/// Writes only the pages of the commands, for a program whose main page belongs to another program.
 pub fn write_commands(all: Command, directory: &Path) -> Result<ExitCode> {
     let mut all = all.disable_help_subcommand(true);
     all.build();

@@ -1,4 +1,4 @@
-//! A plan, for people.
+//! Text form of a plan, for people.
 
 use crate::screen::{Screen, Tone};
 use anyhow::Result;
@@ -12,7 +12,7 @@ use flexvol_protocol::quantity::Quantity;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Goal, steps and the policy's word.
+/// Prints the goal, the steps and the policy's decision.
 pub fn print(screen: &mut Screen, plan: &Plan, refusal: Option<&str>) -> Result<()> {
     screen.heading(&format!("goal: {}", goal(&plan.goal)))?;
     for (index, step) in plan.steps.iter().enumerate() {
@@ -149,7 +149,7 @@ fn mounted<'a>(file_system: Option<&'a str>, from: &'a MountFrom) -> &'a str {
     }
 }
 
-/// A step of a block device from elsewhere.
+/// Describes a step on a block device from elsewhere.
 fn device(step: &StoreStep) -> String {
     match step {
         StoreStep::Attach { attachment, .. } => {

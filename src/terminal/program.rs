@@ -7,18 +7,18 @@ use clap::Parser;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What the command lines of the programs differ in.
+/// Differences between the command lines of the programs.
 pub trait Program: Parser {
-    /// Whether output is wanted as JSON.
+    /// Reports whether output is to be JSON.
     fn json(&self) -> bool;
 
     /// Does what the command line (`arguments`, the program first) says.
     fn run(self, arguments: &[OsString], screen: &mut Screen) -> Result<ExitCode>;
 
-    /// What is said of a command that failed, and the exit status for it.
+    /// Returns the message and the exit status for a command that failed.
     fn failed(error: Error) -> (String, u8);
 
-    /// What is said in place of clap's words, of a command line that cannot be read.
+    /// Returns a text that replaces clap's for a command line that cannot be parsed.
     fn explain(_error: &clap::Error) -> Option<String> {
         None
     }

@@ -1,16 +1,16 @@
-//! What people see at a terminal while a command takes long: a file system is made or checked, an
-//! image allocated.
+//! Progress line at a terminal during long work: a file system is made or checked, an image
+//! allocated.
 
 use crate::screen::{Screen, bytes};
 use flexvol_linux::proc::progress::{AtWork, ProgressWatch, youngest_of};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-/// Nothing is shown of what is done sooner.
+/// Delay before the progress line: shorter work shows none.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Shows on standard error what works for this process, in a line that is gone when this is
-/// dropped. Where no one looks on, or JSON is wanted, nothing.
+/// Shows on standard error which program works for this process, in a line that is removed when the
+/// result is dropped. Shows nothing without a terminal, or if JSON is wanted.
 pub fn show(screen: &Screen) -> Option<ProgressWatch> {
     let wanted = io::stderr().is_terminal() && !screen.wants_json();
     wanted.then(|| start(std::process::id())).flatten()
@@ -36,7 +36,7 @@ fn line(after: Duration, at_work: &AtWork) -> String {
     format!("{} s: {plain} is at work, {} read, {} written", after.as_secs(), bytes(*read), bytes(*written))
 }
 
-/// In place of what stands in the line.
+/// Replaces the text of the line.
 fn put(text: &str) {
     let _ = write!(io::stderr(), "\r{text}\x1b[K");
 }

@@ -1,4 +1,4 @@
-//! What `try` and `pod` did, as the rows of a table, printed as they come, or all as JSON at the
+//! Report of `try` and `pod`: rows of a table, printed as they come, or everything as JSON at the
 //! end.
 
 use crate::progress;
@@ -11,7 +11,7 @@ use flexvol_protocol::text::seconds;
 use serde::Serialize;
 use std::time::Duration;
 
-/// One thing that was done or looked at.
+/// One action or check.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -24,13 +24,13 @@ pub struct Row {
     note: String,
 }
 
-/// How it went.
+/// Result of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RowOutcome {
-    /// As it should.
+    /// It worked as it should.
     Ok,
-    /// It did not.
+    /// It did not work.
     Failed,
     /// The driver does not have the verb.
     NotSupported,
@@ -50,12 +50,12 @@ impl RowOutcome {
 }
 
 impl Row {
-    /// Something of ours that worked or did not.
+    /// Describes an action of ours that worked or failed.
     pub fn of(part: &str, step: &str, done: Result<()>) -> Self {
         Self::noted(part, step, done.map(|()| String::new()))
     }
 
-    /// The same, with something to say about it.
+    /// Does the same, with a note if it worked.
     pub fn noted(part: &str, step: &str, done: Result<String>) -> Self {
         let (result, note) = match done {
             Ok(note) => (RowOutcome::Ok, note),
@@ -71,14 +71,14 @@ impl Row {
         }
     }
 
-    /// Something that cannot be tried here, and what to do about it.
+    /// Describes a part that cannot be tried here, and what to do about it.
     pub fn skipped(part: &str, why: String) -> Self {
         let step = "everything".to_owned();
         let part = part.to_owned();
         Self { part, step, arguments: Vec::new(), seconds: None, result: RowOutcome::Skipped, note: why }
     }
 
-    /// Something kubelet did.
+    /// Describes an action of kubelet.
     pub fn kubelet(part: &str, record: &Record, note: &str) -> Self {
         let failed = record.error.as_ref().map(|error| {
             let hint = record.exchange.as_ref().and_then(Exchange::hint);
@@ -104,7 +104,8 @@ impl Row {
     }
 }
 
-/// The verb, if the driver said that it does not have it. Without `init` it is not loaded.
+/// Returns the verb if the driver answered that it does not have it. Not for `init`: a driver
+/// without it is not loaded.
 fn lacking(record: &Record) -> Option<Verb> {
     let lacks = record.exchange.as_ref().is_some_and(|exchange| exchange.verdict == Verdict::NotSupported);
     match record.action {
@@ -113,7 +114,7 @@ fn lacking(record: &Record) -> Option<Verb> {
     }
 }
 
-/// The table so far.
+/// Table of the rows so far.
 pub struct Report<'a> {
     screen: &'a mut Screen,
     width: usize,
@@ -121,20 +122,20 @@ pub struct Report<'a> {
     calls: usize,
 }
 
-/// How many there were.
+/// Numbers of calls and rows.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Totals {
-    /// How often a driver was called.
+    /// Number of driver calls.
     pub calls: usize,
-    /// How many rows failed.
+    /// Number of failed rows.
     pub failures: usize,
-    /// How many were skipped.
+    /// Number of skipped rows.
     pub skipped: usize,
 }
 
 impl<'a> Report<'a> {
-    /// Prints what is about to be done, and the heading: the first column's name and width are the
-    /// caller's.
+    /// Prints what is about to be done, and the heading. The caller chooses the name and the width
+    /// of the first column.
     pub fn begin(screen: &'a mut Screen, intro: &str, first: &str, width: usize) -> Result<Self> {
         if !screen.wants_json() {
             screen.line(&format!("{intro}\n"))?;
@@ -144,7 +145,7 @@ impl<'a> Report<'a> {
         Ok(Self { screen, width, rows: Vec::new(), calls: 0 })
     }
 
-    /// Adds a row. Fails once someone wants us to stop: then the stage is removed on the way out.
+    /// Adds a row. Fails after a stop signal: then the stage is removed on the way out.
     pub fn row(&mut self, row: Row) -> Result<()> {
         ensure!(!signal::interrupted(), "interrupted");
         if !self.screen.wants_json() {
@@ -156,24 +157,25 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// Does something that can take long: people see who works meanwhile, until its row is there.
+    /// Does something that can take long. People see which program works until the row appears.
     pub fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
         let _progress = progress::show(self.screen);
         work()
     }
 
-    /// All rows so far: part and result.
+    /// Returns all rows so far: part and result.
     pub fn results(&self) -> impl Iterator<Item = (&str, RowOutcome)> {
         self.rows.iter().map(|row| (row.part.as_str(), row.result))
     }
 
-    /// Adds the calls of a journal and whatever else of it is worth a row; whether it went well.
+    /// Adds a row for each call of a journal and for other noteworthy records. Returns whether it
+    /// went well.
     pub fn journal(&mut self, part: &str, journal: &Journal, note: &str) -> Result<bool> {
         let before = self.totals().failures;
         for record in &journal.records {
             let executed = record.exchange.as_ref().is_some_and(|exchange| exchange.run.is_some());
             self.calls += usize::from(executed);
-            // Asked for at every turn, and executed once.
+            // This verb is requested at every step, but executed once.
             let dull = record.action == Action::Call(Verb::GetVolumeName) && !executed;
             if !dull && (is_telling(record.action) || record.error.is_some()) {
                 let note =
@@ -187,14 +189,14 @@ impl<'a> Report<'a> {
         Ok(journal.is_success())
     }
 
-    /// What it all came to.
+    /// Counts the calls, the failed rows and the skipped rows.
     pub fn totals(&self) -> Totals {
         let count = |outcome| self.rows.iter().filter(|row| row.result == outcome).count();
         let (failures, skipped) = (count(RowOutcome::Failed), count(RowOutcome::Skipped));
         Totals { calls: self.calls, failures, skipped }
     }
 
-    /// The last words: a line in the colour of success or failure, or everything with `more` as
+    /// Prints the end: a line in the colour of success or failure, or everything with `more` as
     /// JSON.
     pub fn end(self, good: bool, line: &str, more: impl Serialize) -> Result<()> {
         #[derive(Serialize)]
@@ -228,7 +230,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Whether a step is worth a row although it went well: kubelet's looking around is not.
+/// Reports whether a successful step is worth a row: kubelet's checks and preparations are not.
 fn is_telling(action: Action) -> bool {
     let quiet = [
         Action::Look,
@@ -244,7 +246,7 @@ fn is_telling(action: Action) -> bool {
     !quiet.contains(&action)
 }
 
-/// A time with a fitting unit.
+/// Formats a time with a fitting unit.
 pub fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", seconds(time * 1000, 1)),

@@ -1,4 +1,4 @@
-//! Where commands print: text in colour or not, tables, or JSON.
+//! Output of commands: text in colour or not, tables, or JSON.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::proc::terminal::columns;
@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
 
-/// How wide text for people is, in columns, unless a terminal has fewer.
+/// Width of text for people, in columns, unless the terminal has fewer.
 const WIDTH: usize = 80;
 
-/// No text becomes narrower than this for a terminal, and no column of a table than that.
+/// Minimum width of text on a terminal; the next constant is that of a table's column.
 const NARROWEST: usize = 40;
 const NARROWEST_COLUMN: usize = 6;
 
@@ -21,20 +21,20 @@ pub struct Screen {
     json: bool,
     colour: bool,
     looks_on: LooksOn,
-    /// Of the terminal, if it is one.
+    /// Width of the terminal, if there is one.
     columns: Option<usize>,
 }
 
-/// Whether someone watches the output, and where the cursor is.
+/// Viewer of the output, and state of the cursor's line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LooksOn {
     Nobody,
     Somebody,
-    /// And the line that the cursor is in will give way to the next.
+    /// Like `Somebody`, and the next line replaces the cursor's line.
     AtPassing,
 }
 
-/// What a piece of text is; on a terminal, that is its colour.
+/// Meaning of a piece of text; on a terminal it selects the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// Bold.
@@ -59,8 +59,8 @@ impl Tone {
 }
 
 impl Screen {
-    /// Standard output. Colour only for a terminal, and never with `NO_COLOR`
-    /// (<https://no-color.org>).
+    /// Returns the screen for standard output. Colours appear only on a terminal, and never with
+    /// `NO_COLOR` (<https://no-color.org>).
     pub fn standard(json: bool) -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -70,12 +70,12 @@ impl Screen {
         Self { out: Box::new(io::stdout()), json, colour: terminal && !plain, looks_on, columns }
     }
 
-    /// How wide running text is to be.
+    /// Returns the width of running text, in columns.
     pub fn width(&self) -> usize {
         self.columns.map_or(WIDTH, |columns| columns.clamp(NARROWEST, WIDTH))
     }
 
-    /// Whether `--json` was given.
+    /// Reports whether `--json` was given.
     pub fn wants_json(&self) -> bool {
         self.json
     }
@@ -98,8 +98,8 @@ impl Screen {
         self.text(&format!("{line}\n"))
     }
 
-    /// Shows a line until the next one is printed; nothing if standard output is no terminal. It
-    /// has to be shorter than a terminal is wide.
+    /// Shows a line until the next one is printed; nothing if standard output is no terminal. The
+    /// line must be shorter than the terminal's width.
     pub fn passing(&mut self, line: &str) -> Result<()> {
         if self.is_terminal() && !self.json {
             self.text(line)?;
@@ -108,7 +108,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Whether standard output is a terminal.
+    /// Reports whether standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.looks_on != LooksOn::Nobody
     }
@@ -118,12 +118,12 @@ impl Screen {
         self.line(&escaped(&serde_json::to_string_pretty(value)?))
     }
 
-    /// Prints text that a program other than ours reads; as JSON, the one member of an object.
+    /// Prints text that another program reads; with JSON, it is the only member of an object.
     pub fn document(&mut self, name: &str, text: &str) -> Result<()> {
         if self.json { self.json(&serde_json::json!({name: text})) } else { self.text(text) }
     }
 
-    /// Text in the colour of its tone.
+    /// Returns text in the colour of its tone.
     pub fn paint(&self, tone: Tone, text: &str) -> String {
         if self.colour { format!("{}{text}\x1b[0m", tone.code()) } else { text.to_owned() }
     }
@@ -134,9 +134,9 @@ impl Screen {
         self.line(&heading)
     }
 
-    /// Prints columns as wide as their widest cell; the first row is the heading. On a terminal
-    /// they are made to fit: the last column is broken between words, the others are cut. What a
-    /// cell holds may be anybody's words: no control character of it reaches a terminal.
+    /// Prints columns as wide as their widest cell; the first row is the heading. On a terminal the
+    /// columns are made to fit: the last one is wrapped between words, the others are cut. A cell
+    /// may contain foreign text: its control characters never reach a terminal.
     pub fn table<const N: usize>(&mut self, rows: &[[String; N]]) -> Result<()> {
         let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
         let widths = fitted(widths(&rows), self.columns);
@@ -151,14 +151,14 @@ impl Screen {
     }
 }
 
-/// Text that is safe for a terminal: control characters that did not come from us, such as those
-/// that reverse text, are replaced; our colours and line breaks stay.
+/// Makes text safe for a terminal: replaces foreign control characters, such as those that reverse
+/// text, and keeps our colours and line breaks.
 fn shown(text: &str) -> Cow<'_, str> {
     let turns = |c: char| is_unprintable(c) && !c.is_control();
     if text.contains(turns) { text.replace(turns, "?").into() } else { text.into() }
 }
 
-/// The same JSON, with what could confuse a terminal as escapes.
+/// Returns the same JSON, with escapes for characters that could confuse a terminal.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -174,9 +174,9 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// A cell as it may be printed.
+/// Returns a cell in printable form.
 fn printable(cell: &str) -> String {
-    // one_line would cut what blanks indent.
+    // one_line would remove the indentation.
     if cell.contains(is_unprintable) { one_line(cell, usize::MAX) } else { cell.to_owned() }
 }
 
@@ -184,7 +184,7 @@ fn widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
     std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
 }
 
-/// The same, as a terminal has room for: the widest column gives way first.
+/// Returns widths that fit the terminal: the widest column shrinks first.
 fn fitted<const N: usize>(mut widths: [usize; N], columns: Option<usize>) -> [usize; N] {
     let Some(columns) = columns else { return widths };
     while widths.iter().sum::<usize>() + GAP.len() * N.saturating_sub(1) > columns {
@@ -198,7 +198,7 @@ fn fitted<const N: usize>(mut widths: [usize; N], columns: Option<usize>) -> [us
 
 const GAP: &str = "  ";
 
-/// One row, in several lines where its last cell is broken to fit.
+/// Formats one row, in several lines if its last cell is wrapped to fit.
 fn in_columns<const N: usize>(row: &[String; N], widths: &[usize; N], fits: bool) -> String {
     let (mut line, mut indent) = (String::new(), 0);
     for (index, (cell, width)) in row.iter().zip(widths).enumerate() {
@@ -216,7 +216,7 @@ fn in_columns<const N: usize>(row: &[String; N], widths: &[usize; N], fits: bool
     line.trim_end().to_owned()
 }
 
-/// At most so many characters, the last of which says that there were more.
+/// Returns at most `width` characters; the last one shows that there were more.
 fn cut(cell: &str, width: usize) -> Cow<'_, str> {
     if cell.chars().count() <= width {
         return cell.into();
@@ -225,7 +225,7 @@ fn cut(cell: &str, width: usize) -> Cow<'_, str> {
     format!("{kept}…").into()
 }
 
-/// `1 call`, `2 calls`.
+/// Formats a count: `1 call`, `2 calls`.
 pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -247,7 +247,7 @@ pub fn wrap(text: &str, indent: usize, width: usize) -> String {
     lines.iter().flat_map(|line| [&margin, line, "\n"]).collect()
 }
 
-/// With a fitting unit and at most three digits.
+/// Formats a number of bytes with a fitting unit and at most three digits.
 pub fn bytes(size: u64) -> String {
     let (mut size, mut units) = (u128::from(size) * 10, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter());
     let mut unit = units.next().unwrap_or_default();

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long standard output may be full before a line is lost. Keeping drivers in place is worth
-/// more than telling of it.
+/// Limit for the wait while standard output is full; after that, the line is lost. Keeping drivers
+/// in place matters more than reporting it.
 const STDOUT_FULL_WAIT: Duration = Duration::from_millis(200);
 
 /// Install drivers and keep them in place: the entry point of the image
@@ -83,7 +83,7 @@ impl Deploy {
         };
         let mut patience = STDOUT_FULL_WAIT;
         let mut output = |line: &str| {
-            // Whoever collects the log may be gone, or not reading; then it is waited for once.
+            // The log collector may be gone, or may not read: the wait for it happens once.
             let room = is_writable(io::stdout(), Instant::now() + patience);
             patience = if room { STDOUT_FULL_WAIT } else { Duration::ZERO };
             let _ = if room { screen.text(line) } else { Ok(()) };

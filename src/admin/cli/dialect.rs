@@ -1,5 +1,5 @@
-//! The dialects of other drivers, for people: what `drivers --profiles` and `explain --profile`
-//! print.
+//! Dialects of other drivers, for people: the output of `drivers --profiles` and `explain
+//! --profile`.
 
 use super::example;
 
@@ -11,7 +11,7 @@ use flexvol_terminal::capabilities;
 use flexvol_terminal::screen::{Screen, wrap};
 use serde_json::{Value, json};
 
-/// The table of them.
+/// Prints the table of all profiles.
 pub(super) fn list(screen: &mut Screen) -> Result<()> {
     if screen.wants_json() {
         return screen.json(&ALL.iter().map(|profile| summary(profile)).collect::<Vec<_>>());
@@ -27,7 +27,7 @@ pub(super) fn list(screen: &mut Screen) -> Result<()> {
     screen.table(&rows)
 }
 
-/// All there is to know about one.
+/// Prints everything about one profile.
 pub(super) fn print(screen: &mut Screen, profile: &Profile) -> Result<()> {
     let driver = profile.driver.name();
     screen.heading(&format!("{}: {}, by the driver {driver}", profile.name, profile.summary))?;
@@ -70,7 +70,7 @@ pub(super) fn print(screen: &mut Screen, profile: &Profile) -> Result<()> {
     screen.text(&example::of_profile(profile))
 }
 
-/// A paragraph with a bullet.
+/// Returns a paragraph with a bullet.
 fn item(line: &str, width: usize) -> String {
     wrap(line, 4, width).replacen("    ", "  * ", 1)
 }
@@ -97,7 +97,7 @@ fn summary(profile: &Profile) -> Value {
     })
 }
 
-/// One for programs.
+/// Returns one profile for programs.
 pub(super) fn json(profile: &Profile) -> Value {
     let key = |key: &Key| json!({"name": key.theirs, "ours": key.ours, "doc": key.doc});
     let pairs = |pairs: &[(&str, &str)]| -> Value {
@@ -113,7 +113,7 @@ pub(super) fn json(profile: &Profile) -> Value {
     all
 }
 
-/// The keys of the Secret that a driver reads.
+/// Prints the keys of the Secret that a driver reads.
 pub(super) fn secrets(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     if !driver.secrets().is_empty() {
         screen.heading("\nKeys of the Secret (flexVolume.secretRef)")?;

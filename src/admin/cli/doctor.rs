@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Where texts begin below their finding.
+/// Indentation of the texts below a finding.
 const INDENT: usize = 9;
 
 /// Say what is wrong with this node, why, and how to fix it
@@ -70,7 +70,7 @@ enum Fixing {
     Now,
 }
 
-/// What became of one repair.
+/// Result of one repair.
 struct Fixed {
     id: String,
     does: String,
@@ -132,7 +132,7 @@ impl Doctor {
     }
 }
 
-/// A file that the admin names is there, or misspelt.
+/// Fails if a file that the admin names is not there: the name may be misspelt.
 fn there(path: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(path);
     match path.metadata() {
@@ -186,7 +186,7 @@ fn show_fixed(fixed: &Fixed, screen: &mut Screen) -> Result<()> {
     screen.line(&line)
 }
 
-/// Why `--repair` has nothing to do.
+/// Returns the reason why `--repair` has nothing to do.
 fn nothing_to_do(examined: &[Examined]) -> &'static str {
     if doctor::in_order(examined).is_empty() {
         "; there is nothing to fix"
@@ -195,7 +195,7 @@ fn nothing_to_do(examined: &[Examined]) -> &'static str {
     }
 }
 
-/// The last line: how many there are, and `hint`, or what can be fixed.
+/// Prints the last line: the numbers of findings, and `hint`, or the number of possible repairs.
 fn summary(examined: &[Examined], hint: Option<&str>, screen: &mut Screen) -> Result<()> {
     let findings = doctor::in_order(examined);
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();

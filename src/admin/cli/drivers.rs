@@ -1,4 +1,4 @@
-//! `flexvol drivers`: the table of them.
+//! `flexvol drivers`: prints the table of drivers.
 
 use super::dialect;
 use anyhow::Result;
@@ -45,12 +45,12 @@ fn row(driver: &dyn Driver) -> [String; 4] {
     [driver.name().to_owned(), driver.summary().to_owned(), verbs, capabilities::names(held)]
 }
 
-/// The names of a driver's verbs, in the order of a volume's life.
+/// Returns the names of a driver's verbs, in the order of a volume's life.
 pub(super) fn verbs(driver: &dyn Driver) -> Vec<&'static str> {
     driver.verbs(&Settings::default()).iter().map(Verb::name).collect()
 }
 
-/// One driver for programs.
+/// Returns one driver for programs.
 pub(super) fn summary(driver: &dyn Driver) -> Value {
     json!({
         "driver": driver.name(),

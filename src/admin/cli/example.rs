@@ -6,8 +6,8 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::Verb;
 use std::fmt::Write as _;
 
-/// A PV with its claim, and a pod with the volume inline; with the claim, if the driver may attach:
-/// kubelet knows an inline volume that is attached by its name in the pod alone.
+/// Returns a PV with its claim, and a pod with the volume inline. If the driver may attach, the pod
+/// uses the claim: kubelet identifies an attached inline volume only by its name in the pod.
 pub(super) fn example(driver: &dyn Driver) -> String {
     let examples = driver.options().iter().filter(|option| !option.example.is_empty());
     let mut options: Vec<_> = examples.map(|option| (option.name, option.example)).collect();
@@ -18,13 +18,13 @@ pub(super) fn example(driver: &dyn Driver) -> String {
     shown.manifest(may_attach) + &secret(driver.name(), &name, &keys)
 }
 
-/// Of the Secret without which a driver does nothing.
+/// Returns the keys of the Secret without which a driver does nothing.
 fn secret_keys(driver: &dyn Driver) -> Vec<&'static str> {
     let known = driver.secrets().iter().filter(|spec| spec.example).map(|spec| spec.keys[0]);
     known.chain(driver.example().secrets.iter().copied()).collect()
 }
 
-/// The same in the dialect of another driver, and its Secret if it has one.
+/// Returns the same in the dialect of another driver, with its Secret if it has one.
 pub(super) fn of_profile(profile: &Profile) -> String {
     let name = profile.name.replace(['/', '.'], "-");
     let secret = secret(&name, profile.name, profile.example_secret);
@@ -35,7 +35,7 @@ pub(super) fn of_profile(profile: &Profile) -> String {
 
 /// The volume of an example.
 struct Shown<'a> {
-    /// Of its objects, before `-example`.
+    /// Name of its objects, before `-example`.
     name: &'a str,
     driver: &'a str,
     options: &'a [(&'a str, &'a str)],
@@ -113,8 +113,8 @@ spec:
     }
 }
 
-/// The command that puts the driver of the example on a node, with what only the node's admin may
-/// say.
+/// Returns the command that installs the driver of the example on a node, with the settings that
+/// only the node's admin may choose.
 fn installation(driver: &str) -> String {
     let settings = match driver {
         "example.com/bind" => " --set policy.bindRoots=/srv/volumes",
@@ -135,8 +135,8 @@ fn installation(driver: &str) -> String {
     format!("flexvol install {driver}{settings}")
 }
 
-/// The body of a flexVolume. Every value is quoted: kubelet takes nothing but strings, and YAML
-/// reads `0755` and `yes` its way.
+/// Returns the body of a flexVolume. Every value is quoted: kubelet accepts only strings, and YAML
+/// would interpret `0755` and `yes`.
 fn volume(driver: &str, options: &[(&str, &str)], secret: &str, indent: usize) -> String {
     let mut text = format!("{:indent$}driver: {driver}\n", "");
     if !secret.is_empty() {

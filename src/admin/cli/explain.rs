@@ -1,4 +1,4 @@
-//! `flexvol explain`: all there is to know about one driver before using it.
+//! `flexvol explain`: describes one driver before it is used.
 
 use super::dialect;
 use super::drivers::summary;
@@ -40,7 +40,7 @@ impl Explain {
             Some(Meaning::Profile(profile)) => dialect::print(screen, profile)?,
             Some(Meaning::Driver(driver)) if screen.wants_json() => screen.json(&json(driver))?,
             Some(Meaning::Driver(driver)) => print(screen, driver)?,
-            // The command line asks for one of them.
+            // The command line requires one of them.
             None => {}
         }
         Ok(ExitCode::SUCCESS)
@@ -84,12 +84,12 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     screen.text(&example::example(driver))
 }
 
-/// Of a driver that attaches if it is told to.
+/// Help for a driver that attaches if the admin asks for it.
 const MAY_ATTACH: &str = "Install it with --set attach=true where Kubernetes itself shall keep a ReadWriteOnce volume \
     from a second node: kube-controller-manager then needs the driver, too, and volumes have to be \
     PersistentVolumes. End the pods with volumes of the driver before you change it.";
 
-/// `size, optional, alias nr_inodes`.
+/// Returns, for example, `(size, optional, or nr_inodes)`.
 fn about(option: &OptionSpec) -> String {
     let default = match option.default {
         Some(default) => format!("default {default}"),

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use std::io::{self, Read as _};
 use std::process::ExitCode;
 
-/// As much of standard input is read, in bytes.
+/// Limit for the part of standard input that is read, in bytes.
 const LIMIT: u64 = 1 << 16;
 
-/// A word of the text for clap, like all that begin with a hyphen, and never one of an error.
+/// Option that clap takes for a part of the text, as it begins with a hyphen. No error text has it.
 const JSON: &str = "--json";
 
-/// The words on the left are as wide as this.
+/// Width of the words on the left.
 const NAMES: usize = 9;
 
 /// Explain an error text: of a pod's Event, of kubelet's log, of mount(8)
@@ -39,7 +39,7 @@ pub(super) struct ExplainError {
 }
 
 impl ExplainError {
-    /// Whether JSON is asked for behind the text.
+    /// Reports whether the option for JSON follows the text.
     pub(super) fn wants_json(&self) -> bool {
         self.text.last().is_some_and(|word| word == JSON)
     }
@@ -73,7 +73,7 @@ fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
     }
     match explained.confidence {
         Confidence::Cause => fact(screen, "cause", Some(Tone::Bad), explained.known_error.cause)?,
-        // The text has it.
+        // The text contains the cause.
         Confidence::Hint if explained.known_error.id == SAID.id => {
             fact(screen, "cause", Some(Tone::Bad), SAID.cause)?;
         }
@@ -86,7 +86,7 @@ fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
     screen.line(&format!("{:<NAMES$} {}", "next", explained.next()))
 }
 
-/// One name and its text, broken between words.
+/// Prints one name and its text, broken between words.
 fn fact(screen: &mut Screen, name: &str, tone: Option<Tone>, text: &str) -> Result<()> {
     let wrapped = wrap(text, NAMES + 1, screen.width());
     let name = format!("{name:<NAMES$}");

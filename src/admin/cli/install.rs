@@ -1,4 +1,4 @@
-//! `flexvol install`: drivers into plugin directories.
+//! `flexvol install`: puts drivers into plugin directories.
 
 use super::placing::{self, Placing, Shown};
 use crate::plugin_dir::install::{
@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long `--wait` waits if it is not told, in seconds.
+/// Default wait of `--wait`, in seconds.
 const DEFAULT_WAIT: &str = "60";
 
-/// No longer wait is meant; the clock has an end, too.
+/// Limit for the wait: a longer one cannot be intended, and the clock has a limit, too.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// Install drivers atomically: kubelet never sees a partial one
@@ -120,13 +120,13 @@ pub(super) struct Choice {
 impl Choice {
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let (name, what) = text.split_once('=').map_or((text, None), |(name, what)| (name, Some(what)));
-        // A driver of ours has no vendor, a profile has.
+        // A driver of ours has no vendor, a profile has one.
         let profile = what.filter(|what| what.contains('/')).map(str::to_owned);
         let driver = what.filter(|what| !what.contains('/')).map(str::to_owned);
         Ok(Self { name: placing::name(name)?, driver, profile })
     }
 
-    /// What is asked for all drivers, and what of this one.
+    /// Returns the changes that are requested for all drivers, and those for this one.
     fn side_file_changes(&self, all: &SideFileChanges) -> SideFileChanges {
         SideFileChanges {
             driver: self.driver.clone(),
@@ -137,14 +137,14 @@ impl Choice {
         }
     }
 
-    /// What of `[DRIVER:]KEY` is the key, if it is for this driver. Neither names of drivers nor
-    /// keys have a colon, while both have dots and slashes.
+    /// Returns the key of `[DRIVER:]KEY`, if it is for this driver. Names of drivers and keys have
+    /// no colon, while both have dots and slashes.
     fn key(&self, key: &str) -> Option<String> {
         let Some((driver, key)) = key.split_once(':') else { return Some(key.to_owned()) };
         (placing::name(driver).ok()? == self.name).then(|| key.to_owned())
     }
 
-    /// Every `DRIVER:` is one of these.
+    /// Fails if a `DRIVER:` is not one of these.
     pub(super) fn check_keys(choices: &[Self], all: &SideFileChanges) -> Result<()> {
         let mut keys = all.set.iter().map(|(key, _)| key).chain(&all.unset);
         let Some(key) = keys.find(|key| choices.iter().all(|choice| choice.key(key).is_none())) else {
@@ -156,7 +156,7 @@ impl Choice {
         Err(Refusal::new(Reason::Usage, text).into())
     }
 
-    /// Whether installing it would be refused as wrong usage, wherever that will be.
+    /// Fails if its installation would be refused as wrong usage, wherever that will be.
     pub(super) fn check(&self, all: &SideFileChanges) -> Result<()> {
         let checked = self.side_file_changes(all).check(&self.name);
         Ok(checked.map_err(|failure| Refusal::new(Reason::Usage, failure.message()))?)
@@ -175,7 +175,7 @@ impl Install {
             let result = self.perform(&request, &source);
             started.push((request.name, request.place, result));
         }
-        // One time for all: kubelet calls them one after the other.
+        // One deadline for all: kubelet calls them one after the other.
         let patience = Duration::from_secs(self.wait.unwrap_or_default()).min(LONGEST);
         let deadline = Instant::now() + patience;
         let done: Vec<_> = started
@@ -209,12 +209,12 @@ impl Install {
         Ok(DriverRow { name: request.name.clone(), dry_run: self.dry_run, what, witness, proof: None })
     }
 
-    /// Whether a flag was given that makes sense once, not again and again.
+    /// Reports whether a flag was given that makes sense only for a single installation.
     pub(super) fn is_once_only(&self) -> bool {
         self.dry_run || self.roll_back || self.wait.is_some()
     }
 
-    /// One request for each driver and plugin directory, and what is to be installed: for `deploy`.
+    /// Returns one request for each driver and plugin directory, and the executable: for `deploy`.
     pub(super) fn requests(&self, screen: &Screen) -> Result<(Source, Vec<InstallRequest>)> {
         let side_file_changes = self.side_file_changes()?;
         let mut requests = Vec::new();
@@ -259,13 +259,13 @@ impl Install {
     }
 }
 
-/// What came of one driver.
+/// Result for one driver.
 struct DriverRow {
     name: DriverName,
     dry_run: bool,
     what: What,
     witness: Option<Witness>,
-    /// How it is known that kubelet called it.
+    /// Proof that kubelet has called it.
     proof: Option<String>,
 }
 
@@ -292,7 +292,7 @@ impl DriverRow {
 }
 
 impl Shown for DriverRow {
-    /// One line, and with a dry run one for each step.
+    /// Returns one line, and in a dry run one for each step.
     fn text(&self) -> String {
         let detail = match &self.what {
             What::Installed(report) => {
@@ -335,12 +335,12 @@ impl Shown for DriverRow {
     }
 }
 
-/// A file of the admin's with one JSON value.
+/// Reads an admin's file with one JSON value.
 fn read_json(path: &Path) -> Result<Value> {
     let text = files::read_small(path, SIZE_LIMIT)?;
     let missing = || Failure::new(Code::NotFound, format!("there is no file {}", path.display()));
     let text = text.ok_or_else(missing)?;
-    // The parser's own words may repeat a value.
+    // The parser's message may repeat a value.
     let malformed = || Refusal::new(Reason::Usage, format!("{} is not JSON: fix it", path.display()));
     serde_json::from_str(&text).ok().with_context(malformed)
 }

@@ -1,5 +1,5 @@
-//! The commands of `flexvol-kit` and of `flexvold`, which a node does not need: named here, done
-//! there.
+//! Commands of `flexvol-kit` and of `flexvold`, which a node does not need: this program only knows
+//! their names, and executes the other program.
 
 use anyhow::{Error, Result};
 use clap::{Args, Command, Subcommand};
@@ -14,11 +14,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The programs, beside this one or where programs are.
+/// Names of the programs, which are beside this one or in the usual directories.
 pub(super) const KIT: &str = "flexvol-kit";
 const DAEMON: &str = "flexvold";
 
-/// What kubectl executes when somebody types `kubectl flexvol`.
+/// Name of the program that kubectl executes for `kubectl flexvol`.
 const PLUGIN: &str = "kubectl-flexvol";
 
 /// What each does is said here for `flexvol --help`; how, by the kit itself.
@@ -78,7 +78,7 @@ impl Kit {
 }
 
 impl Daemon {
-    /// The same with `flexvold`.
+    /// Executes `flexvold` in the same way.
     pub(super) fn run(&self, arguments: &[OsString]) -> Result<ExitCode> {
         let (Self::ForceDetach(_) | Self::Locks(_) | Self::Migrate(_) | Self::Mounter(_) | Self::Why(_)) =
             self;
@@ -86,7 +86,7 @@ impl Daemon {
     }
 }
 
-/// Whether kubectl asks how the volumes are: those of its cluster are meant, not of this machine.
+/// Reports whether kubectl asks for the status of volumes: of its cluster, not of this machine.
 pub(super) fn is_of_cluster(arguments: &[OsString]) -> bool {
     let mut words = arguments.iter();
     let program = words.next().map(Path::new).and_then(Path::file_name);
@@ -100,7 +100,7 @@ pub(super) fn of_cluster(arguments: &[OsString]) -> ExitCode {
     done.unwrap_or_else(|error| complain(error, super::Cli::failed, wants_json(arguments)))
 }
 
-/// Of a command of the kit the kit prints its page; among all it writes those of its own.
+/// Prints manual pages. The kit prints those of its commands; if all are written, it adds its own.
 pub(super) fn manual(
     man: &Man,
     all: Command,
@@ -118,11 +118,11 @@ pub(super) fn manual(
 
 pub(super) fn execute(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
     let program = place(program).ok_or_else(|| missing(program))?;
-    // It answers by our name: that is what was typed.
+    // The program runs under our name, because the user typed that name.
     Err(Error::new(executing(&program, arguments)).context(format!("execute {}", program.display())))
 }
 
-/// Where it is, as far as this process can tell. `$PATH` is not asked: whoever runs this is root.
+/// Returns a program's path, if this process can find it. `$PATH` is not used: the caller is root.
 fn place(program: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok();
     let beside = own.and_then(|own| Some(own.parent()?.to_owned()));

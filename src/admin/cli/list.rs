@@ -1,4 +1,4 @@
-//! `flexvol list`: what is in plugin directories.
+//! `flexvol list`: prints the content of plugin directories.
 
 use super::placing::{self, Placing};
 use crate::plugin_dir::list::{Item, Owner, list_noted};

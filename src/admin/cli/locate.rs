@@ -96,7 +96,7 @@ fn show(located: &Located, root: Option<&Path>, screen: &mut Screen) -> Result<(
     usable.into_iter().try_for_each(|candidate| screen.line(&one_line(&next(candidate, root), usize::MAX)))
 }
 
-/// How sure it is, and what to do with it.
+/// Returns how certain the directory is, and what to do with it.
 fn next(candidate: &Candidate, root: Option<&Path>) -> String {
     let directory = text(candidate.inside());
     let sure = match candidate.origin {

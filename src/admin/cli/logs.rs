@@ -16,10 +16,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often it is looked for new lines.
+/// Pause between two checks for new lines.
 const TICK: Duration = Duration::from_millis(200);
 
-/// More than a part of the log ever has, in bytes.
+/// Limit for one part of the log, in bytes; no part is that long.
 const LONGEST: u64 = 4 << 20;
 
 /// Show what drivers were asked for on this node, and what became of it
@@ -59,7 +59,7 @@ impl Logs {
         signal::install()?;
         let log = driver_log::path();
         readable(&log)?;
-        // From here on nothing is missed; what is written meanwhile comes twice, and is shown once.
+        // From here on no line is missed. A line written meanwhile comes twice, and is shown once.
         let mut tail = self.follow.then(|| Tail::from_now(log.clone())).transpose()?;
         let lines = written(&log)?;
         let mut ids = self.ids(lines.iter().filter_map(|line| Entry::parse(line)));
@@ -87,7 +87,7 @@ impl Logs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The ids of the volumes that the asked pod has: only `mount` names it.
+    /// Returns the ids of the volumes of the requested pod: only a `mount` names the pod.
     fn ids(&self, entries: impl Iterator<Item = Entry>) -> BTreeSet<String> {
         let Some(pod) = &self.which.pod else { return BTreeSet::new() };
         let of_pod =
@@ -98,7 +98,7 @@ impl Logs {
     fn wants(&self, entry: &Entry, ids: &BTreeSet<String>) -> bool {
         let WhichVolumes { pod, volume, driver } = &self.which;
         let of_pod = pod.is_none() || entry.id.as_ref().is_some_and(|id| ids.contains(id));
-        // Both spellings of a driver are known to people.
+        // People know both spellings of a driver.
         let driver = driver.as_ref().map(|driver| driver.replace('/', "~"));
         of_pod
             && asked_for(volume.as_deref(), entry.volume.as_deref().as_slice())
@@ -108,7 +108,7 @@ impl Logs {
     }
 }
 
-/// What may not be looked at is not empty.
+/// Fails if the log may not be read: it is not the same as an empty log.
 fn readable(log: &Path) -> Result<()> {
     match log.metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -118,7 +118,7 @@ fn readable(log: &Path) -> Result<()> {
     }
 }
 
-/// Both parts of the log, the older first. One that is not there has nothing in it.
+/// Returns the lines of both parts of the log, the older first. A missing part has no lines.
 fn written(log: &Path) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for part in [append::previous(log), log.to_owned()] {

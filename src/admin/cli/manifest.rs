@@ -111,7 +111,7 @@ enum ManifestArg {
 impl ManifestArg {
     fn wanted(self) -> manifest::ManifestKind {
         match self {
-            // The chart is made of it.
+            // The chart is made from the DaemonSet.
             Self::DaemonSet | Self::Helm => manifest::ManifestKind::DaemonSet,
             Self::Kustomize => manifest::ManifestKind::Kustomize,
             Self::InitContainer => manifest::ManifestKind::InitContainer,
@@ -120,7 +120,7 @@ impl ManifestArg {
         }
     }
 
-    /// What its one file is called.
+    /// Returns the name of its single file.
     fn file(self, name: &str) -> String {
         match self {
             Self::DaemonSet | Self::Kustomize | Self::Helm => format!("{name}.yaml"),
@@ -178,14 +178,14 @@ impl Manifest {
         })
     }
 
-    /// The kit writes it, of a manifest with marks for what Helm fills in.
+    /// Lets the kit write the chart, from a manifest with placeholders for Helm's values.
     fn chart(&self, request: &ManifestRequest, arguments: &[OsString], json: bool) -> Result<ExitCode> {
         let directory = self.output.as_deref().ok_or_else(several)?;
         let made = manifest::make(self.kind.wanted(), &helm::marked(request))?;
         let mut words: Vec<OsString> = arguments.iter().take(1).cloned().collect();
         words.push("chart".into());
         words.extend(json.then(|| "--json".into()));
-        // After it no word is an option.
+        // After `--`, no word is an option.
         words.push("--".into());
         words.push(directory.into());
         words.push(made.to_text().unwrap_or_default().into());
@@ -193,7 +193,7 @@ impl Manifest {
         kit::execute(kit::KIT, &words)
     }
 
-    /// What `deploy` would refuse on every node is refused here.
+    /// Fails if `deploy` would refuse the settings on every node.
     fn check_settings(&self, policy: Option<&str>) -> Result<()> {
         let policy = policy.map(serde_json::from_str).transpose()?;
         let side_file_changes =
@@ -204,8 +204,8 @@ impl Manifest {
         choices.iter().try_for_each(|choice| choice.check(&side_file_changes))
     }
 
-    /// Into a directory that is made if it is missing. Nothing is overwritten: it may have been
-    /// edited.
+    /// Writes the files into a directory, and makes it if it is missing. Never overwrites a file:
+    /// it may have been edited.
     fn write(&self, screen: &mut Screen, directory: &Path, made: &Text) -> Result<()> {
         let files = match made {
             Text::Files(files) => files.clone(),
@@ -238,7 +238,7 @@ fn print(screen: &mut Screen, name: &str, made: &Text) -> Result<()> {
     }
 }
 
-/// A patch stays what it is; objects become a `List`.
+/// Returns a patch as it is, and objects as a `List`.
 fn list(objects: &[Value]) -> Value {
     match objects {
         [patch] if patch.get("kind").is_none() => patch.clone(),
@@ -246,7 +246,7 @@ fn list(objects: &[Value]) -> Value {
     }
 }
 
-/// The text of a policy that drivers will understand.
+/// Returns the text of a policy; fails if drivers would not understand it.
 fn policy(path: &Path) -> Result<String> {
     let text = files::read_small(path, SIZE_LIMIT)?;
     let text = text.with_context(|| format!("no file {}", path.display()))?;

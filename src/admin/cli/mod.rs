@@ -1,12 +1,12 @@
-//! The admin's command line: one file a subcommand, each a thin adapter that calls the library and
+//! Command line for admins: one file for each subcommand, a thin adapter that calls the library and
 //! prints.
 //!
 //! Nothing else in the crate prints for people. Results go to standard output, as text or, with
 //! `--json`, as JSON; errors go to standard error as one line, with `--json` to standard output as
-//! `{"error": "…"}`. Exit status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a
-//! verb the driver does not have. Of the commands that change plugin directories (`placing`): 4
-//! someone else's driver is in the way, 5 a newer version is installed, 6 volumes are mounted, 7
-//! the node is not fit for it, 8 the driver fails its own `init`, 9 kubelet did not call it in
+//! `{"error": "…"}`. Exit status: 0 done, 1 failed, 2 wrong usage; for `run` and `plan` 3 if the
+//! driver does not have the verb. For commands that change plugin directories (`placing`): 4 a
+//! foreign driver is in the way, 5 a newer version is installed, 6 volumes are mounted, 7 the node
+//! does not meet the requirements, 8 the driver fails its own `init`, 9 kubelet did not call it in
 //! time, 10 another installer holds the directory.
 
 mod deploy;
@@ -129,7 +129,7 @@ enum Command {
     Man(Man),
 }
 
-/// Reads the command line (`arguments[0]` is the program) and does what it says.
+/// Reads the command line (`arguments[0]` is the program) and carries out the command.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     if kit::is_of_cluster(arguments) {
         return kit::of_cluster(arguments);
@@ -182,7 +182,7 @@ impl Command {
     }
 }
 
-/// A script that forgot the command must not go on as if it had done something.
+/// Prints the overview, with a status that stops a script: it must not go on without its command.
 fn overview(screen: &mut Screen) -> Result<ExitCode> {
     if screen.wants_json() {
         let all = Cli::command();
@@ -210,7 +210,7 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let about = command.get_about().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
             assert!(about.len() > 20 && !about.ends_with('.'), "{about}");
-            // Where columns are aligned, a line that is broken is not.
+            // A line with aligned columns must not be wrapped.
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let is_aligned = |line: &str| line.starts_with("  ") && line.trim_start().contains("  ");
             let broken = help.lines().find(|line| is_aligned(line) && line.chars().count() > 100);

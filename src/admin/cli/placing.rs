@@ -1,4 +1,4 @@
-//! What the commands that change plugin directories have in common: where, and what came of it.
+//! Common part of the commands that change plugin directories: the directories, and the results.
 
 use crate::plugin_dir::opened::PluginDirPath;
 use crate::plugin_dir::refusal::{Reason, Refusal};
@@ -36,7 +36,7 @@ pub(super) struct Placing {
 }
 
 impl Placing {
-    /// Every plugin directory that is meant. If none was named, says which were found and why.
+    /// Returns every plugin directory to work on. If none was named, prints those found, and why.
     pub(super) fn places(&self, screen: &Screen) -> Result<Vec<PluginDirPath>> {
         check_root(self.root.as_deref())?;
         let directories =
@@ -76,7 +76,7 @@ impl Placing {
     }
 }
 
-/// A driver's name, as in manifests or as on disk; the vendor may be left out.
+/// Parses a driver's name, as in manifests or as on disk; the vendor may be omitted.
 pub(super) fn name(text: &str) -> Result<DriverName, Failure> {
     match text.find(['/', '~']) {
         Some(at) if text[at..].starts_with('~') => DriverName::from_directory(text),
@@ -85,10 +85,10 @@ pub(super) fn name(text: &str) -> Result<DriverName, Failure> {
     }
 }
 
-/// The exit status for each reason.
+/// Returns the exit status for an error.
 pub(super) fn status(error: &anyhow::Error) -> u8 {
     match Refusal::reason_of(error) {
-        // Arguments that no call has.
+        // Arguments that are valid for no call.
         None if error.downcast_ref().is_some_and(|why: &Failure| why.code() == Code::BadCall) => 2,
         None => 1,
         Some(Reason::Usage) => 2,
@@ -102,20 +102,20 @@ pub(super) fn status(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What was done with one driver in one directory, to be printed.
+/// Result for one driver in one directory, to be printed.
 pub(super) trait Shown {
-    /// For people.
+    /// Returns the text for people.
     fn text(&self) -> String;
-    /// For programs: an object.
+    /// Returns an object for programs.
     fn json(&self) -> Value;
-    /// What an admin should know besides.
+    /// Returns further notes for the admin.
     fn warnings(&self) -> &[String];
 }
 
-/// One driver in one directory, and what came of it.
+/// One driver in one directory, and its result.
 pub(super) type Done<T> = (DriverName, PluginDirPath, Result<T>);
 
-/// Prints what came of each, good or bad; the worst status.
+/// Prints every result, good or bad; returns the worst status.
 pub(super) fn conclude<T: Shown>(screen: &mut Screen, done: &[Done<T>]) -> Result<ExitCode> {
     if screen.wants_json() {
         screen.json(&done.iter().map(json_of).collect::<Vec<_>>())?;

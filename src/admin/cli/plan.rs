@@ -1,4 +1,4 @@
-//! `flexvol plan`: what a call would do, without doing it.
+//! `flexvol plan`: shows what a call would do, without doing it.
 
 use super::run::lacks;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! `flexvol run`: one verb of one driver, as kubelet would call it.
+//! `flexvol run`: runs one verb of one driver, as kubelet would call it.
 
 use anyhow::Result;
 use clap::Args;
@@ -52,7 +52,7 @@ impl RunCall {
         Ok(status(&reply))
     }
 
-    /// What is true now.
+    /// Describes the state after the call.
     fn done(&self, arguments: &[OsString], fields: &Fields) -> String {
         let call = Verb::parse(&self.call.verb).and_then(|verb| Call::parse(verb, arguments).ok());
         match (call, fields) {
@@ -80,7 +80,7 @@ fn status(reply: &Reply) -> ExitCode {
     }
 }
 
-/// That a driver does not have a verb, and which ones it has.
+/// Returns the message that a driver does not have a verb, with the verbs that it has.
 pub(super) fn lacks(installed: &Installed, verb: &str) -> String {
     let verbs: Vec<_> = installed.verbs().iter().map(Verb::name).collect();
     format!("{} does not have the verb {verb:?}: it has {}", installed.driver.name(), verbs.join(", "))

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A call that takes less is none to speak of, in seconds.
+/// Limit for a call that is not worth showing, in seconds.
 const BRIEF: u64 = 3;
 
-/// How often it is looked whether to stop.
+/// Pause between two checks for an interrupt.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Show every flex volume of this node: pod, source, how full, and whether it answers
@@ -62,11 +62,11 @@ pub(super) struct Status {
     watch: Option<u16>,
 }
 
-/// What was found.
+/// Volumes that were found.
 struct Seen {
-    /// Those that are asked for.
+    /// Volumes that match the request.
     volumes: Vec<Volume>,
-    /// How many there are besides.
+    /// Number of all other volumes.
     others: usize,
 }
 
@@ -149,7 +149,7 @@ fn show(Seen { volumes, others }: &Seen, screen: &mut Screen) -> Result<()> {
     screen.line(&line)
 }
 
-/// Where no volume is shown.
+/// Returns the message for the case that no volume is shown.
 fn nothing(others: usize) -> String {
     if others == 0 {
         return "no flex volume is on this node: sudo flexvol locate says whether a kubelet runs here"
@@ -166,7 +166,7 @@ fn row(volume: &Volume, now: u64) -> [String; 9] {
     let none = || "-".to_owned();
     let (size, used) = match volume.vitals {
         Some(Vitals::Alive(usage)) if usage.size > 0 => {
-            // As df rounds: what is begun counts.
+            // Round up, as df does.
             let percent = u128::from(usage.used) * 100;
             (bytes(usage.size), format!("{}%", percent.div_ceil(u128::from(usage.size))))
         }
@@ -187,7 +187,7 @@ fn row(volume: &Volume, now: u64) -> [String; 9] {
     ]
 }
 
-/// In a word, and why.
+/// Returns the health in a word, and the reason.
 fn health(volume: &Volume) -> (&'static str, Option<String>) {
     match volume.vitals {
         None => ("not mounted", waits(volume)),
@@ -200,7 +200,7 @@ fn health(volume: &Volume) -> (&'static str, Option<String>) {
     }
 }
 
-/// What kubelet waits for: a call that runs, and those that failed before.
+/// Returns what kubelet waits for: a running call, and the failed calls before it.
 fn waits(volume: &Volume) -> Option<String> {
     let running = volume.running.as_ref().filter(|call| call.seconds >= BRIEF);
     let running =
@@ -212,7 +212,7 @@ fn waits(volume: &Volume) -> Option<String> {
     }
 }
 
-/// How long ago, in the largest unit.
+/// Returns the age in the largest unit.
 fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),

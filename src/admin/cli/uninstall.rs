@@ -1,4 +1,4 @@
-//! `flexvol uninstall`: drivers out of plugin directories.
+//! `flexvol uninstall`: removes drivers from plugin directories.
 
 use super::placing::{self, Placing, Shown};
 use crate::plugin_dir::uninstall::{Busy, Removed, UninstallRequest, uninstall};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long `--when-idle` waits if it is not told, in seconds.
+/// Default wait of `--when-idle`, in seconds.
 const IDLE: &str = "600";
 
 /// Remove drivers that flexvol installed, unless volumes need them
@@ -63,7 +63,7 @@ impl Uninstall {
     }
 }
 
-/// What came of one driver.
+/// Result for one driver.
 struct Gone {
     name: DriverName,
     removed: Removed,

@@ -1,4 +1,4 @@
-//! Which volumes are asked for, by parts of their names: of `status` and `logs`.
+//! Selection of volumes by parts of their names, for `status` and `logs`.
 
 use clap::Args;
 
@@ -16,7 +16,7 @@ pub(super) struct WhichVolumes {
     pub(super) driver: Option<String>,
 }
 
-/// Whether what is asked for, if anything, is a part of any of the texts.
+/// Reports whether the requested text, if there is one, is a part of any of the texts.
 pub(super) fn asked_for(asked: Option<&str>, texts: &[&str]) -> bool {
     asked.is_none_or(|asked| texts.iter().any(|text| text.contains(asked)))
 }

@@ -1,5 +1,5 @@
-//! What a deployment says: JSON lines among those of the drivers' log. Those have a `verb`, these
-//! an `event`.
+//! Events of a deployment: JSON lines between those of the drivers' log. Lines of the log have a
+//! `verb`, events have an `event`.
 
 use flexvol_linux::proc::clock;
 use flexvol_protocol::failure::MESSAGE_LIMIT;
@@ -7,12 +7,12 @@ use flexvol_protocol::text::one_line;
 use serde::Serialize;
 use std::path::Path;
 
-/// One line.
+/// One event, which is one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event<'a> {
-    /// When.
+    /// Time.
     pub time: String,
-    /// What, in a word or two: `started`, `installed`, `failed`, `ready`, `leaving`.
+    /// Name, in a word or two: `started`, `installed`, `failed`, `ready`, `leaving`.
     pub event: &'a str,
     /// `vendor/driver`, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,32 +20,32 @@ pub struct Event<'a> {
     /// The plugin directory, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<&'a Path>,
-    /// Why, and what to do.
+    /// Reason, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl<'a> Event<'a> {
-    /// About the deployment as a whole, now.
+    /// Makes an event about the deployment as a whole, with the current time.
     pub fn new(event: &'a str) -> Self {
         Self { time: clock::now(), event, driver: None, directory: None, message: None }
     }
 
-    /// About one driver.
+    /// Adds the driver that the event is about.
     #[must_use]
     pub fn about(self, home: &'a super::DriverHome) -> Self {
         Self { driver: Some(home.name.to_string()), directory: Some(&home.plugin_dir), ..self }
     }
 
-    /// With a message, as one line.
+    /// Adds a message, as one line.
     #[must_use]
     pub fn saying(self, message: &str) -> Self {
         Self { message: Some(one_line(message, MESSAGE_LIMIT)), ..self }
     }
 
-    /// The line, with its line feed.
+    /// Returns the line, with its line feed.
     pub fn to_line(&self) -> String {
-        // Only a path that is no text cannot become JSON.
+        // Only a path that is not UTF-8 cannot become JSON.
         let line = serde_json::to_string(self);
         line.map(|line| line + "\n").unwrap_or_default()
     }

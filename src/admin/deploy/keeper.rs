@@ -1,4 +1,4 @@
-//! Installing as what keeps a driver in place: what is as it should be is not touched.
+//! Keeper that installs: an installation keeps a driver in place, and does not touch a correct one.
 
 use super::{DriverHome, Keeper, Put};
 use crate::plugin_dir::install::{InstallOutcome, InstallRequest, Report, Source, install};
@@ -11,14 +11,14 @@ use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT};
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long another installer may hold the plugin directory when we go: a pod that is told to stop
-/// has ten seconds.
+/// Limit for the wait on exit until another installer unlocks the plugin directory: a pod that is
+/// told to stop has ten seconds.
 const LAST_LOCK_WAIT: Duration = Duration::from_secs(8);
 
-/// Installs the same drivers again and again.
+/// Repeated installation of the same drivers.
 ///
-/// A driver that was removed comes back with the settings it had, whoever set them: an admin's
-/// edits of the side file are no damage.
+/// A removed driver comes back with the settings it had, whoever set them: an admin's edits of the
+/// side file do not count as damage.
 #[derive(Debug)]
 pub struct Installs {
     source: Source,
@@ -34,7 +34,7 @@ struct Kept {
 }
 
 impl Installs {
-    /// One request for each driver and plugin directory.
+    /// Takes one request for each driver and plugin directory.
     pub fn new(source: Source, requests: Vec<InstallRequest>) -> Result<Self> {
         let kept = requests.into_iter().map(|request| {
             let home = DriverHome { name: request.name.clone(), plugin_dir: request.place.path()? };
@@ -43,7 +43,7 @@ impl Installs {
         Ok(Self { source, kept: kept.collect::<Result<_>>()? })
     }
 
-    /// Where the drivers belong.
+    /// Returns the places of the drivers.
     pub fn homes(&self) -> Vec<DriverHome> {
         self.kept.iter().map(|kept| kept.home.clone()).collect()
     }
@@ -60,8 +60,8 @@ impl Keeper for Installs {
                     kept.settings.clone().or(request.side_file_changes.settings);
             }
             Ok(Some(text)) if flexvol_model::side_file::parse(&text).is_ok() => {}
-            // An admin is just writing it, or has made a mistake: a take-over would begin without
-            // their policy.
+            // An admin is just writing it, or has made a mistake: a take-over would then start
+            // without the policy of the admin.
             _ => request.allowed.take_over &= kept.settings.is_none(),
         }
         let report = install(&request, &self.source)?;

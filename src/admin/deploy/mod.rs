@@ -1,17 +1,17 @@
-//! Drivers put into the plugin directory and kept there: what process 1 of the image does.
+//! Deployment: process 1 of the image puts drivers into the plugin directory and keeps them there.
 //!
-//! One thread and one poll(2), without a timer while all is well: it wakes when something in the
-//! plugin directory or in the drivers' log changes, when a child ends, when it is told to stop.
-//! Whether a driver is as it should be is not judged here: it is installed again, and an
-//! installation that finds nothing to do writes nothing. So the changes that an installation makes
-//! wake this process once more, and that is the end of it.
+//! There is one thread and one poll(2), without a timer while all is well. The process wakes when
+//! something changes in the plugin directory or in the drivers' log, when a child ends, and when it
+//! is told to stop. It does not judge whether a driver is correct: it installs the driver again,
+//! and an installation that finds nothing to do writes nothing. So the changes that an installation
+//! makes wake this process once more, and then it is quiet.
 //!
-//! * [`schedule`] says when a driver is looked at again, and keeps two deployments that want
-//!   different things from outdoing each other.
-//! * [`keeper`] installs.
+//! * [`schedule`] decides when a driver is checked again, and limits how often two deployments with
+//!   different settings replace each other's driver.
+//! * [`keeper`] installs drivers.
 //! * [`watches`] turns changes of directories into the numbers of drivers.
-//! * [`tail`] follows the drivers' log, so that the pod's log is the drivers'.
-//! * [`ready`] is the file that a readiness probe asks for.
+//! * [`tail`] follows the drivers' log, so that it appears in the pod's log.
+//! * [`ready`] is the file that a readiness probe checks.
 
 pub mod event;
 pub mod keeper;
@@ -38,7 +38,7 @@ use std::time::Instant;
 use tail::Tail;
 use watches::{Change, Watches};
 
-/// Where one driver belongs.
+/// Place of one driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverHome {
     /// The driver.
@@ -48,48 +48,48 @@ pub struct DriverHome {
 }
 
 impl DriverHome {
-    /// The driver's own directory.
+    /// Returns the driver's own directory.
     pub fn directory(&self) -> PathBuf {
         self.plugin_dir.join(self.name.directory())
     }
 }
 
-/// What putting a driver in its place came to.
+/// Result of putting a driver in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// Whether anything had to be done.
+    /// True if anything had to be done.
     pub changed: bool,
-    /// What, in a word.
+    /// The action, in a word.
     pub word: &'static str,
-    /// Which version, and what an admin should know.
+    /// The version, and notes for the admin.
     pub message: String,
 }
 
-/// Who changes plugin directories.
+/// Access to the plugin directories.
 pub trait Keeper {
-    /// Puts a driver in its place, if it is not there as it should be.
+    /// Puts a driver in its place, unless it is there and correct.
     fn put(&mut self, home: &DriverHome) -> Result<Put>;
 
-    /// Takes it out; refuses while its volumes are mounted.
+    /// Removes a driver; refuses while its volumes are mounted.
     fn remove(&mut self, home: &DriverHome) -> Result<()>;
 }
 
-/// What is to be done besides keeping drivers in place.
+/// Request for a deployment.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The drivers, at least one.
     pub homes: Vec<DriverHome>,
-    /// Written while all of them are in place.
+    /// File that exists while all of them are in place.
     pub ready_file: PathBuf,
-    /// Whether they are removed when this process is told to stop.
+    /// True if the drivers are removed when this process is told to stop.
     pub uninstall_on_exit: bool,
 }
 
-/// Called with each line for people who collect logs.
+/// Callback for each line of the log that people collect.
 pub type Output<'a> = &'a mut dyn FnMut(&str);
 
-/// Keeps the drivers in place until the process is told to stop. An error is for whoever starts it
-/// to start it again.
+/// Keeps the drivers in place until the process is told to stop. After an error, the process must
+/// be started again by its supervisor.
 pub fn deploy(wanted: Wanted, keeper: &mut dyn Keeper, output: Output<'_>) -> Result<()> {
     signal::install()?;
     let reaper = Reaper::new()?;
@@ -99,11 +99,11 @@ pub fn deploy(wanted: Wanted, keeper: &mut dyn Keeper, output: Output<'_>) -> Re
     done
 }
 
-/// What became of one driver.
+/// State of one driver.
 struct Post {
     home: DriverHome,
     schedule: Schedule,
-    /// Whether it was in place when last looked at, and if not, why.
+    /// Result of the last check: in place, or the reason why not.
     standing: Option<Result<(), String>>,
 }
 
@@ -121,7 +121,7 @@ struct Deployment<'a> {
 
 impl<'a> Deployment<'a> {
     fn begin(wanted: Wanted, keeper: &'a mut dyn Keeper, output: Output<'a>) -> Result<Self> {
-        // A directory that kubelet made for the pod is open to everybody.
+        // If kubelet made this directory for the pod, all users have access to it.
         files::make_private(Path::new(paths::RUN))?;
         let ready = Ready::not_yet(wanted.ready_file)?;
         let log = driver_log::directory();
@@ -151,7 +151,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Looks at every driver that is due.
+    /// Checks every driver that is due.
     fn work(&mut self) -> Result<()> {
         let mut looked = false;
         for number in 0..self.posts.len() {
@@ -163,7 +163,7 @@ impl<'a> Deployment<'a> {
             }
         }
         if looked {
-            // What was put in place is new, and so is its directory: others may have changed it
+            // The directory of a driver that was just installed is new: others may have changed it
             // before it was watched.
             let now = Instant::now();
             for number in self.watches.renew(&self.homes, &self.log) {
@@ -178,7 +178,7 @@ impl<'a> Deployment<'a> {
         let home = &self.homes[number];
         let put = self.keeper.put(home);
         if signal::interrupted() {
-            // An error now is the signal's.
+            // An error at this point comes from the signal.
             return Ok(());
         }
         if put.is_err() && files::is_removed(&home.plugin_dir) {
@@ -188,7 +188,7 @@ impl<'a> Deployment<'a> {
         if let (Err(error), None) = (&put, &post.standing)
             && Refusal::reason_of(error) == Some(Reason::Usage)
         {
-            // What was asked for wrongly does not get better.
+            // A wrong request does not become right by a retry.
             return put.map(drop);
         }
         let (ended, standing) = match &put {
@@ -200,7 +200,7 @@ impl<'a> Deployment<'a> {
             (Ok(put), _) if put.changed || post.standing.is_none() => {
                 Some(Event::new(put.word).saying(&put.message))
             }
-            // What keeps failing in the same way is said once.
+            // A failure that repeats in the same way is reported once.
             (_, Err(why)) if post.standing.as_ref() != Some(&standing) => {
                 Some(Event::new("failed").saying(why))
             }
@@ -244,7 +244,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// A log that cannot be read is no reason to leave drivers alone.
+    /// Prints new lines of the log. If that fails, drivers are kept in place nevertheless.
     fn follow_log(&mut self, before: Result<()>) {
         let read = self.tail.read(&mut *self.output);
         if let Err(error) = before.and(read) {
@@ -283,8 +283,9 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// A pod holds the plugin directory by a mount of its own, and a mount stays on a directory that
-/// was removed or renamed on the host. Only a new container sees the new one.
+/// Returns the error for a plugin directory that was replaced. A pod sees the directory through a
+/// mount of its own, and a mount stays on a directory that was removed or renamed on the host. Only
+/// a new container sees the new one.
 fn lost(plugin_dir: &Path) -> Failure {
     let text = format!(
         "{} was replaced on the host, and this container still holds the old one: restart the container",

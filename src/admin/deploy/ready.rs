@@ -1,7 +1,7 @@
-//! Whether every driver is in place, as a file that a probe can look at.
+//! Readiness of all drivers, as a file for a probe: it exists while every driver is in place.
 //!
-//! The file names the process that wrote it and when that was started: a file that outlived its
-//! writer, such as the one of a pod that was killed, says nothing.
+//! The file names the process that wrote it and the start time of that process. So a file that
+//! outlived its writer, such as that of a killed pod, does not count.
 
 use anyhow::Result;
 use flexvol_linux::fs::files;
@@ -10,18 +10,18 @@ use flexvol_protocol::failure::{Code, Failure};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The file's size is a few dozen bytes.
+/// Limit for the file, in bytes; it has a few dozen.
 const SIZE_LIMIT: usize = 4096;
 
-/// What is in it.
+/// Content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     pid: u32,
-    /// `None` where there is no /proc to tell.
+    /// `None` if there is no /proc.
     started: Option<u64>,
 }
 
-/// The file of this process. Dropped, it says no more that all is well.
+/// Readiness file of this process. Drop removes it.
 #[derive(Debug)]
 pub struct Ready {
     path: PathBuf,
@@ -29,14 +29,14 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Not ready yet, whatever a predecessor left.
+    /// Starts as not ready: removes the file of a predecessor.
     pub fn not_yet(path: PathBuf) -> Result<Self> {
         files::make_private(path.parent().unwrap_or(&path))?;
         let _ = files::forget(&path);
         Ok(Self { path, written: false })
     }
 
-    /// Writes or removes it; whether that changed anything.
+    /// Writes or removes the file; returns true if that changed anything.
     pub fn set(&mut self, ready: bool) -> Result<bool> {
         if ready == self.written {
             return Ok(false);
@@ -59,8 +59,7 @@ impl Drop for Ready {
     }
 }
 
-/// Asked by a probe: fails with the reason if the process that writes the file is not ready, or is
-/// no more.
+/// For a probe: fails with the reason if the process that writes the file is not ready, or is gone.
 pub fn check(path: &Path) -> Result<()> {
     let not_ready = |why: &str| Failure::new(Code::NotFound, format!("{}: {why}", path.display()));
     let text = files::read_small(path, SIZE_LIMIT)?;

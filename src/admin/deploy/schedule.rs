@@ -1,66 +1,67 @@
-//! When a driver is looked at again.
+//! Schedule of one driver: when it is checked again.
 //!
-//! At rest there is nothing to wait for but a change. A change is looked at a moment later, so that
-//! who replaces a directory can finish; at most once a second, so that a storm of changes costs
-//! little. What had to be fixed again and again is fixed ever less often, up to once a minute: then
-//! someone else keeps the same driver in another shape, and kubelet must not run `init` for that
-//! all the time. What cannot be put in place is tried ever less often in the same way.
+//! At rest, only a change triggers a check. The check follows a moment later, so that another
+//! program can finish replacing a directory; and at most once a second, so that many changes cost
+//! little. A driver that needs a fix again and again is fixed less and less often, down to once a
+//! minute: then another program keeps the same driver in another form, and kubelet must not run
+//! `init` for that all the time. A driver that cannot be put in place is retried with the same
+//! backoff.
 
 use std::time::{Duration, Instant};
 
-/// From the first change of several to the look.
+/// Delay between the first of several changes and the check.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Between two looks, and the first pause of those that double.
+/// Pause between two checks, and the first pause of the backoff.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause.
+/// Longest pause of the backoff.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Undisturbed for so long, everything is as if nothing had been.
+/// Time without a fix after which the backoff starts again from the beginning.
 const CALM: Duration = Duration::from_mins(5);
 
-/// How a look ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All was well.
+    /// The driver was in place.
     Well,
-    /// It had to be put in place, and is now.
+    /// The driver had to be put in place, and is now.
     Fixed,
-    /// It is not in place.
+    /// The driver is not in place.
     Failed,
 }
 
-/// When one driver is due.
+/// Time of the next check of one driver.
 #[derive(Debug)]
 pub struct Schedule {
     due: Option<Instant>,
     not_before: Instant,
-    /// How often in a row it was fixed, and when last.
+    /// Number of fixes in a row, and the time of the last one.
     fixed: (u32, Option<Instant>),
-    /// How often in a row it failed.
+    /// Number of failures in a row.
     failed: u32,
 }
 
 impl Schedule {
-    /// Due at once.
+    /// Makes a schedule that is due at once.
     pub fn new(now: Instant) -> Self {
         Self { due: Some(now), not_before: now, fixed: (0, None), failed: 0 }
     }
 
-    /// When to look; `None` if nothing is to be done until something changes.
+    /// Returns the time of the next check; `None` if only a change triggers one.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Something about it has changed.
+    /// Notes that something about the driver has changed.
     pub fn changed(&mut self, now: Instant) {
         let look = self.not_before.max(now + SETTLE);
-        // A failure that waits for its next try is looked at as soon as something changes.
+        // A change also ends the wait for the retry of a failure.
         self.due = Some(self.due.map_or(look, |due| due.min(look)));
     }
 
-    /// It has been looked at.
+    /// Notes the result of a check.
     pub fn ended(&mut self, now: Instant, ended: Ended) {
         let (count, last) = self.fixed;
         self.failed = if ended == Ended::Failed { self.failed + 1 } else { 0 };
@@ -69,13 +70,13 @@ impl Schedule {
             self.fixed = (if calm { 1 } else { count + 1 }, Some(now));
         }
         let pause = if ended == Ended::Fixed { doubled(self.fixed.0) } else { PAUSE };
-        // What was fixed lately is not fixed sooner for having been well, or failed, in between.
+        // A check in between, successful or failed, does not shorten the pause after a fix.
         self.not_before = (now + pause).max(if ended == Ended::Fixed { now } else { self.not_before });
         self.due = (ended == Ended::Failed).then(|| now + doubled(self.failed));
     }
 }
 
-/// The pause after the first, second, third time.
+/// Returns the pause after the first, second, third time.
 fn doubled(count: u32) -> Duration {
     PAUSE.saturating_mul(1 << count.saturating_sub(1).min(16)).min(LONGEST)
 }
@@ -88,7 +89,8 @@ mod tests {
         duration.as_secs_f64()
     }
 
-    /// Changes that come all the time: when each look ends as `ended`, in seconds after the first.
+    /// Simulates permanent changes, where each check ends as `ended`. Returns the time of each
+    /// check, in seconds after the first.
     fn under_fire(ended: Ended, looks: usize) -> Vec<f64> {
         let start = Instant::now();
         let (mut now, mut schedule) = (start, Schedule::new(start));

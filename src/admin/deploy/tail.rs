@@ -1,5 +1,4 @@
-//! Following a log that others append to and put aside when it is full: `tail -F`, a line at a
-//! time.
+//! Follower of a log that others append to and rotate when it is full: `tail -F`, line by line.
 
 use anyhow::{Context, Result};
 use flexvol_linux::fs::append;
@@ -9,18 +8,18 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A log, from now on.
+/// A log, followed from now on.
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
-    /// What the path named when it was last looked at.
+    /// File that the path named at the last check.
     current: Option<Part>,
-    /// What was put aside: who had it open may still write a line to it.
+    /// Rotated file: a process that still has it open may write another line to it.
     previous: Option<Part>,
 }
 
 impl Tail {
-    /// Begins at the end of what is there. The log need not exist yet.
+    /// Starts at the end of the present file. The log need not exist yet.
     pub fn from_now(path: PathBuf) -> Result<Self> {
         let mut current = Part::open(&path)?;
         if let Some(part) = &mut current {
@@ -29,33 +28,32 @@ impl Tail {
         Ok(Self { path, current, previous: None })
     }
 
-    /// Whether a file of that name, in the log's directory, is part of it.
+    /// Reports whether a file of that name, in the log's directory, is part of the log.
     pub fn concerns(&self, name: &Path) -> bool {
         [self.path.clone(), append::previous(&self.path)]
             .iter()
             .any(|path| path.file_name() == Some(name.as_os_str()))
     }
 
-    /// Hands out every whole line that is new, oldest first. What is no line of a log (too long,
-    /// not text) is left out.
+    /// Hands out every new complete line, oldest first. Skips lines that are too long or not text.
     pub fn read(&mut self, mut line: impl FnMut(&str)) -> Result<()> {
         for part in [&mut self.previous, &mut self.current].into_iter().flatten() {
             part.read(&mut line).with_context(|| format!("read {}", self.path.display()))?;
         }
         let there = identity(&self.path);
         if there.or(identity(&append::previous(&self.path))).is_none() {
-            // Removed, not put aside. The kernel tells of a removed directory once no file of it is
-            // open.
+            // The log was removed, not rotated. The kernel reports the removal of a directory only
+            // once no file of it is open.
             (self.previous, self.current) = (None, None);
         } else if self.current.as_ref().map(|part| part.identity) != there {
-            // Read to its end just now, and again from the next time on.
+            // This file was read to its end above; later calls read it again.
             self.previous = self.current.take().or(self.previous.take());
             self.catch_up(&mut line)?;
         }
         Ok(())
     }
 
-    /// The log has been put aside, perhaps twice: then there is a part that was never looked at.
+    /// Opens the files after a rotation. After two rotations there is a file that was never read.
     fn catch_up(&mut self, line: &mut impl FnMut(&str)) -> Result<()> {
         let known = self.previous.as_ref().map(|part| part.identity);
         let aside = append::previous(&self.path);
@@ -75,13 +73,13 @@ impl Tail {
 struct Part {
     reader: BufReader<File>,
     identity: (u64, u64),
-    /// A line that is not whole yet; nothing of one that is too long.
+    /// Start of an incomplete line; no longer extended once the line is too long.
     begun: Vec<u8>,
     too_long: bool,
 }
 
 impl Part {
-    /// `None` if nothing is there. Anything but a regular file is none.
+    /// Opens a file; `None` if it is missing or not a regular file.
     fn open(path: &Path) -> Result<Option<Self>> {
         let file = match files::open_itself(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -117,7 +115,7 @@ impl Part {
         }
     }
 
-    /// Someone may have emptied it.
+    /// Starts again from the beginning if the file was truncated.
     fn rewind_if_cut(&mut self) -> io::Result<()> {
         let at = self.reader.stream_position()?;
         if self.reader.get_ref().metadata()?.len() < at {

@@ -1,5 +1,4 @@
-//! What is watched: the plugin directories, the drivers' directories in them, and the directory of
-//! the log.
+//! Watches on the plugin directories, the drivers' directories in them, and the log's directory.
 
 use super::DriverHome;
 use anyhow::Result;
@@ -7,16 +6,16 @@ use flexvol_linux::fs::inotify::{Inotify, Interest, Notice, Watch, What};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// What has changed.
+/// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Something about the driver of that number.
+    /// A change of the driver with this number.
     Driver(usize),
-    /// A plugin directory as a whole: removed, renamed or unmounted.
+    /// A change of a plugin directory as a whole: removed, renamed or unmounted.
     PluginDir(PathBuf),
-    /// A file of that name in the log's directory; without one, the directory as a whole.
+    /// A change of this file in the log's directory; `None`: of the directory as a whole.
     Log(Option<PathBuf>),
-    /// It is unknown what.
+    /// An unknown change: events were lost.
     Anything,
 }
 
@@ -27,7 +26,7 @@ pub struct Watches {
     held: Vec<(Watch, Watched)>,
 }
 
-/// What a watch is on.
+/// Object of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Watched {
     PluginDir(PathBuf),
@@ -36,15 +35,15 @@ enum Watched {
 }
 
 impl Watches {
-    /// None yet.
+    /// Makes an empty set of watches.
     pub fn new() -> Result<Self> {
         Ok(Self { inotify: Inotify::new()?, held: Vec::new() })
     }
 
-    /// Watches what is there. To be repeated after every change: what is watched already costs a
-    /// system call, and what came again is watched from then on. The numbers of the drivers for
-    /// which that is so: no event tells what has happened to them between their coming and this
-    /// call.
+    /// Watches everything that exists. Call it again after every change: a path that is watched
+    /// already costs one system call, and a path that was made again is watched from then on.
+    /// Returns the numbers of the drivers with a new watch: no event reports what happened to them
+    /// between their creation and this call.
     pub fn renew(&mut self, homes: &[DriverHome], log: &Path) -> Vec<usize> {
         let mut anew = Vec::new();
         for (number, home) in homes.iter().enumerate() {
@@ -57,11 +56,11 @@ impl Watches {
         anew
     }
 
-    /// Whether that is a new watch. What is not there cannot be watched, and is found missing by
-    /// who looks at it.
+    /// Watches one path; returns true if the watch is new. A missing path cannot be watched; the
+    /// next check of the driver finds that it is missing.
     fn watch(&mut self, path: &Path, watched: Watched) -> bool {
         let entries = Interest::ENTRIES.and(Interest::ITSELF);
-        // What someone was writing is left alone until they have closed it.
+        // A file that is being written is left alone until it is closed.
         let interest =
             if matches!(watched, Watched::Driver(_)) { entries.and(Interest::WRITTEN) } else { entries };
         let Ok(watch) = self.inotify.watch(path, interest) else {
@@ -74,7 +73,7 @@ impl Watches {
         is_new
     }
 
-    /// What has changed since the last time.
+    /// Returns the changes since the last call.
     pub fn changes(&mut self, homes: &[DriverHome]) -> Result<Vec<Change>> {
         let notices = self.inotify.read()?;
         let mut changes = Vec::new();
@@ -97,14 +96,13 @@ impl Watches {
 }
 
 impl AsFd for Watches {
-    /// Readable when something has changed.
+    /// Returns a descriptor that is readable when something has changed.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
 }
 
-/// What a notice about a watched means. Other people's drivers in the same plugin directory mean
-/// nothing.
+/// Translates a notice into changes. Ignores drivers of others in the same plugin directory.
 fn meaning(watched: &Watched, notice: &Notice, homes: &[DriverHome]) -> Vec<Change> {
     match (watched, &notice.name) {
         (Watched::Driver(number), _) => vec![Change::Driver(*number)],

@@ -1,4 +1,4 @@
-//! The node's agent, where the side file of a driver names it: does it answer, does it reach the
+//! The node's agent, if the side file of a driver names it: does it answer, does it reach the
 //! locks, what has it lost, and what waits for it?
 
 use super::{DoctorRequest, Finding, installed};
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long it may take to answer.
+/// Deadline for its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A release that waits for so long waits for an agent that does not run.
+/// Age limit for a pending release: an older one waits for an agent that does not run.
 const OVERDUE: Duration = Duration::from_mins(1);
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
@@ -48,7 +48,7 @@ fn of_agent(socket: &str, drivers: &str) -> Vec<Finding> {
         Ok(answer) => &answer["ok"],
     };
     let holds = status["holds"].as_array().map_or(&[][..], Vec::as_slice);
-    // Where they cannot be read, nothing is said to be gone.
+    // If the tables cannot be read, no target is reported as gone.
     let mounts = Tables::open(std::iter::empty()).and_then(|mut tables| tables.read()).ok();
     let mut findings: Vec<_> = holds.iter().filter_map(|hold| of_hold(hold, mounts.as_deref())).collect();
     if status["ready"] != true {
@@ -91,13 +91,13 @@ fn of_hold(hold: &Value, mounts: Option<&[Entry]>) -> Option<Finding> {
     }
 }
 
-/// What is mounted is not touched: it may hang.
+/// Reports whether a target is neither mounted nor there. Never touches a mounted one: it may hang.
 fn is_gone(target: &str, mounts: &[Entry]) -> bool {
     let target = Path::new(target);
     mounts.iter().all(|mount| mount.target != target) && !target.exists()
 }
 
-/// What drivers have released while no agent answered.
+/// Reports releases that drivers have noted while no agent answered.
 fn overdue() -> Option<Finding> {
     let directory = paths::run(paths::HOLDS);
     let notes = directory.read_dir().ok()?.flatten().map(|note| note.path());

@@ -5,13 +5,13 @@ use crate::inventory::running::{self, RunningCall};
 use anyhow::Result;
 use flexvol_kubelet::locate;
 
-/// A call that takes less is none to speak of, in seconds.
+/// Limit for a call that is not worth a finding, in seconds.
 const BRIEF: u64 = 5;
 
-/// A device may take so long to get its file system, in seconds.
+/// Limit for a note, in seconds: making a file system on a device may take this long.
 const USUAL: u64 = 30;
 
-/// A call that takes longer than this holds up a pod: kubelet gives up waiting after 123 s.
+/// Limit for a warning, in seconds: a longer call delays a pod, as kubelet waits for 123 s.
 const LONG: u64 = 120;
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {

@@ -14,7 +14,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
         let place = PluginDirPath::new(directory);
         let items = list(&place, terms.as_ref())?;
-        // Who may not read receipts sees what there is.
+        // Without the right to read receipts, the check sees only what is installed.
         let noted = Receipts::all(&place, paths::STATE.as_ref()).unwrap_or_default();
         let is_there = |name: &String| items.iter().any(|item| *item.directory == **name);
         findings.extend(noted.iter().filter(|name| !is_there(name)).map(|name| gone(name, &place)));
@@ -23,7 +23,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Of what an admin took away there is no receipt.
+/// Reports a driver that has a receipt and no directory. An uninstalled driver has no receipt.
 fn gone(name: &str, place: &PluginDirPath) -> Finding {
     let evidence = format!("{name} was installed in {}, and was removed by hand", place.directory.display());
     Finding::warning("driver-gone", &evidence, &put_back(name, place))
@@ -73,7 +73,7 @@ fn of_item(item: &Item, place: &PluginDirPath) -> Vec<Finding> {
         }
         _ => {}
     }
-    // Of one that is not there at all the pods check tells.
+    // The pods check reports a driver that is missing altogether.
     if !item.volumes.is_empty() && item.program.is_some() && item.is_unusable() {
         let evidence =
             format!("{} volumes of {name} are mounted, and kubelet cannot unmount them", item.volumes.len());

@@ -1,4 +1,4 @@
-//! The drivers that are installed, and what their side files say: what several checks begin with.
+//! Installed drivers with the settings in their side files: the start of several checks.
 
 use super::DoctorRequest;
 use crate::plugin_dir::list::{Item, list};
@@ -11,16 +11,16 @@ use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use flexvol_model::side_file;
 use std::path::PathBuf;
 
-/// One of them, of whatever kind.
+/// One installed driver, of any kind.
 pub(super) struct InstalledDriver {
     /// The plugin directory.
     pub(super) plugins: PathBuf,
     pub(super) item: Item,
-    /// Empty where the side file cannot be read: that is the business of another check.
+    /// Empty if the side file cannot be read: another check reports that.
     pub(super) settings: Settings,
 }
 
-/// All, in all plugin directories that kubelets read.
+/// Returns all drivers of all plugin directories that kubelets read.
 pub(super) fn all(request: &DoctorRequest) -> Result<Vec<InstalledDriver>> {
     let mut all = Vec::new();
     for plugins in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
@@ -35,12 +35,12 @@ pub(super) fn all(request: &DoctorRequest) -> Result<Vec<InstalledDriver>> {
 }
 
 impl InstalledDriver {
-    /// Of its directory, `vendor~driver`.
+    /// Returns the name of its directory, `vendor~driver`.
     pub(super) fn name(&self) -> String {
         self.item.directory.to_string_lossy().into_owned()
     }
 
-    /// Which of ours it is. A symlink to flexvol is not looked into, but its side file says it.
+    /// Returns which of our drivers it is; for a symlink to flexvol, the side file says it.
     pub(super) fn driver(&self) -> Option<&'static dyn Driver> {
         let name = self.item.driver.as_ref().or(self.settings.driver.as_ref());
         name.and_then(|name| drivers::find(name))

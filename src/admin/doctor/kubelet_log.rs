@@ -1,5 +1,5 @@
-//! What kubelet says about volumes in its log: some troubles leave no other trace on the node,
-//! because no driver was ever called. The lines may hold secrets, so none is repeated.
+//! Messages about volumes in kubelet's log. Some problems leave no other trace on the node, because
+//! no driver was ever called. The lines may hold secrets, so none is repeated.
 
 use super::{DoctorRequest, Finding, waiting};
 use crate::{inventory, kubelet_log};
@@ -8,7 +8,7 @@ use flexvol_kubelet::locate;
 use flexvol_model::diagnostics::{self, Explained};
 use std::collections::BTreeMap;
 
-/// A line is about volumes if one of these is in it.
+/// Words that mark a line about volumes.
 const ABOUT: &[&str] = &[
     "flexvolume",
     "flex volume",
@@ -22,23 +22,23 @@ const ABOUT: &[&str] = &[
     "unmountvolume.",
 ];
 
-/// How Go begins to tell of a crash.
+/// Start of Go's message about a crash.
 const PANIC: &str = "panic: runtime error";
 
-/// How kubelet begins to tell of a driver that it does not load.
+/// Start of kubelet's message about a driver that it does not load.
 const OF_DRIVER: &str = "error creating Flexvolume plugin from directory ";
 
-/// How many lines of its stack are looked at.
+/// Limit for the lines of a crash's stack that are searched.
 const STACK: usize = 60;
 
-/// What one line says.
+/// Meaning of one line.
 #[derive(Clone, Debug)]
 struct Said {
-    /// What it means.
+    /// Its explanation.
     explained: Explained,
-    /// Whether a pod waits until its volume is attached.
+    /// True if a pod waits for its volume to be attached.
     unattached: bool,
-    /// Whether the line names a volume of a pod that is here.
+    /// True if the line names a volume of a pod on this node.
     of_pod: bool,
 }
 
@@ -49,9 +49,9 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     }
     let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
     for Said { explained, unattached, of_pod, .. } in said(request)? {
-        // The pods check has what pods wait for. A driver's own words are in its log, but there are
-        // none of a volume that is not attached. A Secret that comes late is everyday, for volumes
-        // of all kinds.
+        // The pods check reports what pods wait for. The errors of a driver are in its own log, but
+        // a volume that is not attached has none there. A Secret that comes late is common, for
+        // volumes of all kinds. This check skips them.
         let told_elsewhere = match explained.known_error.id {
             "object-not-read" => true,
             "waited-too-long" => of_pod || !unattached,
@@ -93,7 +93,7 @@ fn no_kubelet(request: &DoctorRequest) -> Result<Option<Finding>> {
     Ok((!mounted.is_empty()).then(|| Finding::error("kubelet-gone", &evidence, fix)))
 }
 
-/// Every line about volumes that is understood, the oldest first.
+/// Returns every line about volumes that has an explanation, the oldest first.
 fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
     let text = kubelet_log::text(request.kubelet_log.as_deref())?;
     let roots = inventory::roots(&request.kubelet_root)?;
@@ -109,8 +109,9 @@ fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
     Ok(said.collect())
 }
 
-/// kubelet has one line for the errors of all drivers: `Error dynamically probing plugins: [error
-/// creating Flexvolume plugin from directory a~b, skipping. Error: …, error creating …]`.
+/// Splits kubelet's one line for the errors of all drivers: `Error dynamically probing plugins:
+/// [error creating Flexvolume plugin from directory a~b, skipping. Error: …,
+/// error creating …]`.
 fn of_each_driver(line: &str) -> Vec<&str> {
     let mut starts: Vec<_> = line.match_indices(OF_DRIVER).map(|(at, _)| at).skip(1).collect();
     starts.push(line.len());
@@ -123,8 +124,8 @@ fn is_about_volumes(line: &str) -> bool {
     ABOUT.iter().any(|word| small.contains(word))
 }
 
-/// Whether kubelet crashed there in what calls FlexVolume drivers: Go prints the panic first, and
-/// then the functions it was in.
+/// Reports whether kubelet crashed there in the code that calls FlexVolume drivers. Go prints the
+/// panic first, and then the functions of the stack.
 fn is_a_crash(lines: &[&str]) -> bool {
     let Some((first, stack)) = lines.split_first() else { return false };
     let is_inside = |line: &&str| line.contains("/pkg/volume/flexvolume");

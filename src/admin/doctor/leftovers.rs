@@ -1,5 +1,4 @@
-//! What calls and installers have left that were killed: loop devices, credentials, records, hidden
-//! files.
+//! Leftovers of killed calls and installers: loop devices, credentials, records, hidden files.
 
 use super::{DoctorRequest, Finding, Repair};
 use crate::inventory;
@@ -50,7 +49,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Those over files of volumes that are not in use, and that the kernel will not release by itself.
+/// Finds unused loop devices over files of volumes, if the kernel does not release them on its own.
 fn loop_devices(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut places: Vec<_> = inventory::roots(&request.kubelet_root)?.into_iter().collect();
     places.push(paths::IMAGES.into());

@@ -1,15 +1,15 @@
-//! What is wrong with this node, why, and how it is fixed.
+//! Diagnosis of a node: what is wrong, why, and how to fix it.
 //!
 //! ```text
-//! CHECKS ─▶ each in a process of its own, with an end to its patience ─▶ Finding: id, severity, evidence, fix
-//!                                                                          │
-//!                                             repair (only when told) ◀─ Repair: what can be fixed from here
+//! CHECKS ─▶ each in a process with a deadline ─▶ Finding: id, severity, evidence, fix
+//!                                                  │
+//!                    repair (only on request) ◀─ Repair: a fix that doctor can do
 //! ```
 //!
-//! Checks know nothing of each other, so one that hangs or fails costs the others nothing, and none
-//! needs a kubelet to run. They only look. [`examine`] runs one; findings are put in the order of
-//! their severity, then of the checks: causes come before what follows from them. A [`Repair`] says
-//! what it would do; [`Repair::carry_out`] looks again before it does it.
+//! Checks are independent of each other: if one hangs or fails, the others still run. None needs a
+//! running kubelet, and none changes anything. [`examine`] runs one check. Findings are sorted by
+//! severity, then by check: causes come before their effects. A [`Repair`] says what it would do;
+//! [`Repair::carry_out`] checks again before it acts.
 
 mod agent;
 mod calls;
@@ -39,10 +39,10 @@ use flexvol_protocol::ordered;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The most findings of one check that are told.
+/// Maximum number of findings that are reported per check.
 const MOST: usize = 50;
 
-/// Where to look; empty lists mean where such things are by themselves.
+/// Places to check; an empty list stands for the detected ones.
 #[derive(Clone, Debug, Default)]
 pub struct DoctorRequest {
     /// Plugin directories.
@@ -51,7 +51,7 @@ pub struct DoctorRequest {
     pub kubelet_root: Vec<PathBuf>,
     /// kubelet's log, a file.
     pub kubelet_log: Option<PathBuf>,
-    /// Execute nothing: no driver's `init`.
+    /// True if nothing may be executed, not even a driver's `init`.
     pub no_init: bool,
 }
 
@@ -60,26 +60,26 @@ impl DoctorRequest {
         locate::locate(&locate::LocateRequest { explicit: self.plugin_dir.clone(), root: None })
     }
 
-    /// The plugin directories that kubelet reads, as this process sees them.
+    /// Returns the plugin directories that kubelet reads, as this process sees them.
     fn plugin_dirs(&self) -> Result<Vec<PathBuf>> {
         let located = self.located()?;
         Ok(located.chosen().into_iter().filter_map(|each| each.directory().map(PathBuf::from)).collect())
     }
 }
 
-/// One thing to look at.
+/// One check of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     /// Its name, for `--check`.
     pub name: &'static str,
-    /// What it looks at.
+    /// Description for people.
     pub about: &'static str,
-    /// How long it may take.
+    /// Deadline for the check.
     pub patience: Duration,
     look: fn(&DoctorRequest) -> Result<Vec<Finding>>,
 }
 
-/// All of them: what is asked about first, then causes before what follows from them.
+/// All checks: the most frequent question first, then causes before their effects.
 pub const CHECKS: &[Check] = &[
     Check {
         name: "pods",
@@ -161,20 +161,20 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// What came of one check.
+/// Result of one check.
 #[derive(Clone, Debug)]
 pub struct Examined {
-    /// Its name.
+    /// The check's name.
     pub check: &'static str,
-    /// What it found.
+    /// The check's findings.
     pub findings: Vec<Finding>,
-    /// Why it says nothing, if it could not look.
+    /// Reason why the check could not run, if it could not.
     pub unable: Option<String>,
-    /// How long it took.
+    /// Duration of the check.
     pub took: Duration,
 }
 
-/// Runs one check in a process of its own. Only for a process with one thread.
+/// Runs one check in a process of its own. The calling process must have only one thread.
 pub fn examine(check: &Check, request: &DoctorRequest) -> Examined {
     let start = Instant::now();
     let heard = Worker::start(|| answer(check, request)).map(|worker| worker.wait(check.patience));
@@ -194,7 +194,7 @@ pub fn examine(check: &Check, request: &DoctorRequest) -> Examined {
     Examined { check: check.name, findings, unable, took: start.elapsed() }
 }
 
-/// In the other process.
+/// Runs the check in the new process, and returns the findings as a line of JSON.
 fn answer(check: &Check, request: &DoctorRequest) -> String {
     let found: Result<Vec<Finding>, String> = (check.look)(request)
         .map(|mut findings| {
@@ -206,7 +206,7 @@ fn answer(check: &Check, request: &DoctorRequest) -> String {
     serde_json::to_string(&found).unwrap_or_default() + "\n"
 }
 
-/// All findings, the worst first; of the same severity in the order of the checks.
+/// Returns all findings, the most severe first; of the same severity in the order of the checks.
 pub fn in_order(examined: &[Examined]) -> Vec<&Finding> {
     let mut all: Vec<_> = examined.iter().flat_map(|each| &each.findings).collect();
     ordered::sort(&mut all, |finding| finding.severity);

@@ -1,8 +1,7 @@
-//! Programs that a mount pod, or a directory of the node, has in place of the node: which come from
-//! where, and whether they do.
+//! Programs that come from a mount pod, or from a directory, instead of the node itself: the source
+//! of each, and whether it can be used.
 //!
-//! A driver looks for its pod when it mounts, and a node whose pod is wrong looks like any other
-//! until then.
+//! A driver looks for its pod only when it mounts. Until then a broken pod stays unnoticed.
 
 use super::{DoctorRequest, Finding, installed};
 use crate::inventory;
@@ -22,18 +21,18 @@ use flexvol_protocol::text::one_line;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a pod may take to answer.
+/// Deadline for the answer of a pod.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// No name of a pod is longer, in bytes.
+/// Longest possible name of a pod, in bytes.
 const LONGEST: usize = 253;
 
-/// What is to be done about two pods.
+/// Fix for two mount pods of one driver.
 const ONE: &str = "one mount pod a node for each driver: delete a DaemonSet, or take --plugin out of one";
 
-/// A driver whose programs may be elsewhere.
+/// Installed driver that can take its programs from elsewhere.
 struct Served {
-    /// Of its directory.
+    /// Name of its directory.
     name: String,
     driver: &'static dyn Driver,
     settings: Settings,
@@ -64,14 +63,14 @@ fn is_denied(error: &anyhow::Error) -> bool {
     error.downcast_ref() == Some(&Errno::ACCESS)
 }
 
-/// Whether something else than the node is to have a driver's programs: then nothing is missing
-/// where the node has none.
+/// Reports whether a mount pod or a directory is to provide a driver's programs: then it is no
+/// problem that the node lacks them.
 pub(super) fn brings(request: &DoctorRequest, name: &str, driver: &dyn Driver, settings: &Settings) -> bool {
     let Some(said) = mounter::settings(settings).ok().filter(|_| driver.serves()) else { return false };
     let is_registered = |root: &Path| {
         let seen = mount_pod::seen(root, name, settings);
         let answers = |mut seen: Seen| !said.falls_back || seen.ask(settings, PATIENCE).is_ok();
-        // Without a fallback the node is not asked, whatever is wrong with the pod.
+        // Without a fallback the node's own programs are not used, also if the pod is broken.
         seen.map_or(!said.falls_back, |seen| seen.is_some_and(answers))
     };
     let roots = || inventory::roots(&request.kubelet_root).unwrap_or_default();
@@ -92,8 +91,8 @@ impl Served {
         self.driver.programs(&self.settings)
     }
 
-    /// Whether the node's own programs are used where a pod cannot be; a side file that says
-    /// nonsense mounts nothing, and another check tells.
+    /// Reports whether the node's own programs are used if the pod cannot be. A driver with an
+    /// invalid side file mounts nothing; another check reports that.
     fn falls_back(&self) -> bool {
         mounter::settings(&self.settings).is_ok_and(|said| said.falls_back)
     }
@@ -102,7 +101,7 @@ impl Served {
         mounter::settings(&self.settings).is_ok_and(|said| said.asks)
     }
 
-    /// What is wrong mounts nothing, or is passed over where the side file says so.
+    /// Returns an error, as nothing is mounted; a warning, if the node's own programs are used.
     fn broken(&self, id: &str, evidence: &str, fix: &str) -> Finding {
         if self.falls_back() {
             let evidence = format!("{evidence}; until then the node's own programs are used");
@@ -112,7 +111,7 @@ impl Served {
     }
 }
 
-/// `"mounter": "chroot:DIR"`.
+/// Checks the directory of `"mounter": "chroot:DIR"`.
 fn of_directory(served: &Served) -> Option<Finding> {
     let root = mounter::settings(&served.settings).ok()?.root.map(PathBuf::from)?;
     let (name, at) = (&served.name, root.display());
@@ -137,7 +136,7 @@ fn of_directory(served: &Served) -> Option<Finding> {
     }
 }
 
-/// The directory itself may have been written to by others.
+/// Reports that all registrations are rejected: others may have written to the directory itself.
 fn not_believed(drivers: &[Served], why: &str) -> Option<Finding> {
     let names: Vec<_> = drivers.iter().filter(|served| served.asks()).map(|served| &*served.name).collect();
     let evidence = format!("no mount pod is believed: {why}");
@@ -175,7 +174,7 @@ fn beside(seen: &Seen) -> Option<Finding> {
     Some(Finding::warning("mount-pod-twice", &evidence, "remove the file that is not meant"))
 }
 
-/// Registered, and not to be used.
+/// Reports a pod that is registered and cannot be used.
 fn silent(served: &Served, seen: &Seen, why: &str) -> Finding {
     let name = &served.name;
     if let Some(uid) = seen.listener(PATIENCE).filter(|uid| *uid != seen.pod.pod_uid) {
@@ -192,7 +191,7 @@ fn silent(served: &Served, seen: &Seen, why: &str) -> Finding {
     served.broken("mount-pod-broken", &evidence, &fix)
 }
 
-/// It answers: has it what is needed, and does what it mounts appear here?
+/// Checks a pod that answers: are the programs in it, and do its mounts appear on this node?
 fn answered(root: &Path, served: &Served, seen: &Seen, answer: &Answer) -> Vec<Finding> {
     let name = &served.name;
     let processes = match answer {
@@ -209,13 +208,13 @@ fn answered(root: &Path, served: &Served, seen: &Seen, answer: &Answer) -> Vec<F
     }
     let lacking = |pid: u32| {
         let its = PathBuf::from(format!("/proc/{pid}/root"));
-        // One that is gone, or may not be looked at, says nothing.
+        // A process that is gone, or that we may not inspect, gives no result.
         its.exists().then(|| {
             let of = |program: &&str| Some(((*program).to_owned(), lacks(&its, program)?));
             served.programs().iter().filter_map(of).collect::<Vec<_>>()
         })
     };
-    // A container's processes have one root, or one of their own.
+    // The processes of a container share one root, or have roots of their own.
     let lacking = processes.iter().filter_map(|pid| lacking(*pid)).min_by_key(Vec::len);
     let programs = served.programs().join(", ");
     match lacking.as_deref() {
@@ -238,8 +237,8 @@ fn answered(root: &Path, served: &Served, seen: &Seen, answer: &Answer) -> Vec<F
     findings
 }
 
-/// Another process 1 that wants to run the programs of the same driver. Anybody's process may be
-/// called so, so it is a warning.
+/// Finds another process 1 that is to run the programs of the same driver. Any process can have
+/// such a command line, so this is a warning.
 fn others(root: &Path, served: &Served, seen: &Seen) -> Option<Finding> {
     let table = ProcessTable::open(Path::new("/proc")).ok()??;
     let plugin = served.name.replacen('~', "/", 1);
@@ -251,7 +250,7 @@ fn others(root: &Path, served: &Served, seen: &Seen) -> Option<Finding> {
     let other = table.matching(is_one).ok()?.filter(of_root).find_map(|process| {
         let variable = |name| orphans::variable(process.pid.cast_signed(), name);
         variable("POD_UID").filter(|uid| *uid != seen.pod.pod_uid)?;
-        // Anybody's process may have any text there.
+        // Any process can have any text in these variables.
         let name = |key| one_line(&variable(key).unwrap_or_default(), LONGEST);
         Some(format!("{}/{} (pid {})", name("POD_NAMESPACE"), name("POD_NAME"), process.pid))
     })?;
@@ -259,7 +258,7 @@ fn others(root: &Path, served: &Served, seen: &Seen) -> Option<Finding> {
     Some(Finding::warning("mount-pod-twice", &evidence, ONE))
 }
 
-/// A registration that no driver reads: a name with a mistake, or a driver that does not ask.
+/// Finds registrations that no driver reads: the name is wrong, or the driver uses no mount pod.
 fn unused(directory: &Path, drivers: &[Served]) -> Vec<Finding> {
     let names = listing::list(directory).unwrap_or_default();
     let names =

@@ -12,7 +12,7 @@ use flexvol_model::settings::Settings;
 use flexvol_node::hints::{distribution, lacks};
 use std::path::Path;
 
-/// What scripts of others like to call.
+/// Programs that scripts of other projects often call.
 const CALLED: &[&str] = &[
     "jq",
     "mount.cifs",
@@ -38,7 +38,7 @@ const CALLED: &[&str] = &[
     "git",
 ];
 
-/// How much of a script is read, in bytes.
+/// Limit for the part of a script that is read, in bytes.
 const SCRIPT: u64 = 1 << 16;
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
@@ -56,7 +56,8 @@ fn of_driver(request: &DoctorRequest, installed: &InstalledDriver) -> Vec<Findin
     findings
 }
 
-/// Without its only program a driver can do nothing; of several most are for some volumes.
+/// Finds missing programs. A driver with only one program is useless without it; of several
+/// programs, most are for some volumes.
 fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding> {
     let programs = driver.programs(settings);
     let lacking = programs.iter().filter_map(|program| Some((program, lacks(Path::new("/"), program)?)));
@@ -71,8 +72,7 @@ fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding
         .collect()
 }
 
-/// How bad it is that one of a driver's programs is missing; `None` if something else does the
-/// same.
+/// Returns the severity of one missing program of a driver; `None` if something else does the same.
 fn weight(
     needs: &Needs,
     program: &str,
@@ -86,14 +86,14 @@ fn weight(
         None => None,
     };
     match instead {
-        // It takes every volume but one that asks for the program.
+        // The file system serves every volume except those that ask for the program.
         Some(true) if matches!(needs.instead, Some(Instead::FileSystem(_))) => None,
         Some(false) => Some(Severity::Error),
         _ => Some(Severity::Warning),
     }
 }
 
-/// Whether the node has what can do instead of a program; `None` if that cannot be told.
+/// Reports whether the node has a replacement for a program; `None` if that is unknown.
 fn is_here(what: Instead) -> Option<bool> {
     match what {
         Instead::FileSystem(name) => kernel_module::has_file_system(name),
@@ -123,7 +123,7 @@ fn kernel_lacks(name: &str, what: &str, module: &str) -> Finding {
     Finding::error("kernel-lacks", &evidence, &fix)
 }
 
-/// What a script of others calls by a name that only one program has.
+/// Finds missing programs that a script calls. Each searched name belongs to only one program.
 fn of_script(name: &str, executable: &Path) -> Vec<Finding> {
     let Some(text) = files::beginning(executable, SCRIPT).filter(|bytes| bytes.starts_with(b"#!")) else {
         return Vec::new();

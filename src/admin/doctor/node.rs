@@ -1,5 +1,4 @@
-//! What the node itself must be like: mounts that travel into pods, security modules, and where
-//! daemons live.
+//! Requirements of the node: mount propagation, security modules, and control groups of daemons.
 
 use super::{DoctorRequest, Finding};
 use crate::inventory;
@@ -57,7 +56,7 @@ fn confined(kubelet: u32) -> Option<Finding> {
     })
 }
 
-/// Programs that serve FUSE in kubelet's own control group die when its unit is restarted.
+/// Finds programs that serve FUSE in kubelet's own control group: a restart of its unit kills them.
 fn daemons_of(kubelet: u32) -> Option<Finding> {
     let with = process::in_group_of(kubelet, Path::new("/dev/fuse"));
     (!with.is_empty()).then(|| {

@@ -1,5 +1,5 @@
-//! The plugin directory: which it is, whether drivers can be executed there, and whether some lie
-//! where kubelet does not look.
+//! Plugin directory: which one it is, whether drivers can be executed there, and whether drivers
+//! lie where kubelet does not look.
 
 use super::finding::halves;
 use super::{DoctorRequest, Finding};
@@ -40,7 +40,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// kubelet runs as root whatever is in there.
+/// Finds paths that others can write to: kubelet runs the drivers there as root.
 fn open_to_others(plugins: &Path) -> Vec<Finding> {
     let of_driver = |name: String| [plugins.join(&name), scan::executable(plugins, name.as_ref())];
     let drivers = drivers_in(plugins).into_iter().flat_map(of_driver);
@@ -59,7 +59,7 @@ fn open_to_others(plugins: &Path) -> Vec<Finding> {
     all.filter(is_open).map(finding).collect()
 }
 
-/// What there is to know about a directory: it may end with a fix, or with a cause.
+/// Turns a warning about a directory into a note. The warning may end with a fix, or with a cause.
 fn noted(warning: &str) -> Finding {
     Finding::note(
         "plugin-dir-note",
@@ -68,7 +68,7 @@ fn noted(warning: &str) -> Finding {
     )
 }
 
-/// A plugin directory that is none.
+/// Reports a plugin directory that is missing, cannot be read, or is not a directory.
 fn absent(path: &str, kind: &ExecDirState) -> Finding {
     let finding = |what: &str, fix: &str| {
         Finding::warning("plugin-dir-missing", &format!("plugin directory {path} {what}"), fix)
@@ -95,7 +95,7 @@ fn id_of(problem: &str) -> &'static str {
     }
 }
 
-/// Drivers in a directory that some kubelet somewhere reads, but not the one here.
+/// Finds drivers in a directory that kubelets elsewhere read, but not the one here.
 fn elsewhere(located: &Located) -> Vec<Finding> {
     let read = located.chosen();
     let directories: Vec<_> = read.iter().filter_map(|each| each.directory()).collect();
@@ -121,7 +121,7 @@ fn elsewhere(located: &Located) -> Vec<Finding> {
         .collect()
 }
 
-/// Those with an executable: an empty directory belongs to no driver.
+/// Returns the drivers with an executable: an empty directory belongs to no driver.
 fn drivers_in(path: &Path) -> Vec<String> {
     let entries = listing::list(path).unwrap_or_default();
     let named = entries

@@ -1,5 +1,5 @@
-//! What can be fixed from here. Each looks again before it does anything: between finding and
-//! fixing the world goes on.
+//! Repairs that `doctor` can carry out. Each one checks again before it acts: the node may have
+//! changed since the finding.
 
 use crate::inventory::{CSI_NOTE, pods};
 use crate::plugin_dir::{in_use, litter};
@@ -19,17 +19,17 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One of them.
+/// One repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "does", rename_all = "camelCase")]
 pub enum Repair {
-    /// Takes a dead mount off.
+    /// Detaches a dead mount.
     Detach {
-        /// Where it is.
+        /// Its mount point.
         target: PathBuf,
     },
-    /// Unmounts the volumes of a pod that is gone, and removes the directories that are empty then.
-    /// No file is removed but kubelet's note of a CSI volume that is not mounted.
+    /// Unmounts the volumes of a pod that is gone, and removes the directories that are then empty.
+    /// The only file that it removes is kubelet's note of a CSI volume that is not mounted.
     ClearPod {
         /// The pod's directory.
         directory: PathBuf,
@@ -40,28 +40,28 @@ pub enum Repair {
     ReleaseLoop {
         /// The device.
         device: PathBuf,
-        /// The file it must show.
+        /// Its expected backing file.
         file: PathBuf,
     },
-    /// Ends who serves a volume that is not mounted, and removes its private files.
+    /// Ends the processes that serve a volume that is not mounted, and removes its private files.
     RemoveHome {
-        /// Their directory's name.
+        /// Name of the directory of these files.
         name: String,
     },
-    /// Forgets a volume that is not mounted any more, and releases what was there for it.
+    /// Removes the record of a volume that is no longer mounted, and releases what belonged to it.
     ForgetRecord {
-        /// Where it was mounted.
+        /// Its former mount point.
         target: PathBuf,
     },
-    /// Removes what killed installers left, under the directory's lock.
+    /// Removes leftovers of killed installers, under the directory's lock.
     ClearLitter {
         /// The plugin directory.
         directory: PathBuf,
     },
 }
 
-/// From the process that looked. By hand: what is derived for a tagged enum is twenty times as
-/// large.
+/// Reads what the process of the check wrote. Written by hand: the derived code for a tagged enum
+/// is twenty times as large.
 impl<'de> Deserialize<'de> for Repair {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -110,7 +110,7 @@ impl Repair {
         })
     }
 
-    /// Does it. What is fixed already, or has become something else, is left alone.
+    /// Carries out the repair. Does nothing if the problem is fixed already, or is another one now.
     pub fn carry_out(&self) -> Result<()> {
         match self {
             Self::Detach { target } => leftovers::detach_dead(&target_path(target)?),
@@ -148,7 +148,7 @@ fn clear_pod(pod: &Path, targets: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// A volume that is mounted stays: kubelet unpublishes it when it starts.
+/// Clears a volume that is not mounted. A mounted one stays: kubelet unpublishes it at its start.
 fn clear_csi(target: &Path) -> Result<()> {
     let volume = target.parent().context("a volume has a directory")?;
     let is_mounted = mount_table::read()?.iter().any(|entry| entry.target == target);

@@ -1,5 +1,5 @@
-//! Space and inodes where something must be written. A full /run is the strangest of all: nothing
-//! works and nothing says why.
+//! Free space and inodes where something must be written. A full /run is the hardest case: nothing
+//! works, and no message says why.
 
 use super::{DoctorRequest, Finding};
 use crate::inventory;
@@ -9,7 +9,7 @@ use flexvol_model::paths;
 use flexvol_protocol::quantity::Quantity;
 use std::path::{Path, PathBuf};
 
-/// Below this little works, in bytes and in files.
+/// Minimum of free bytes and of free files: with less, hardly anything works.
 const LEAST: u64 = 256 << 10;
 const LEAST_FILES: u64 = 8;
 

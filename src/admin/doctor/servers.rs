@@ -1,4 +1,4 @@
-//! The servers of volumes that do not answer: is the name known, and does anybody listen?
+//! Servers of volumes that do not answer: does the name resolve, and does the server listen?
 
 use super::{DoctorRequest, Finding};
 use crate::inventory::{self, Volume};
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long a server may take to accept a connection.
+/// Deadline for a connection to a server.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
-/// So many are asked.
+/// Maximum number of servers to ask.
 const MOST: usize = 6;
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
@@ -29,7 +29,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(of.iter().take(MOST).filter_map(|((name, port), volumes)| unreachable(name, *port, volumes)).collect())
 }
 
-/// Name and usual port, by what the mount table has for a source.
+/// Returns the server's name and its usual port, from the source in the mount table.
 fn server(volume: &Volume) -> Option<(String, u16)> {
     let entry = volume.mount.as_ref()?;
     let source = entry.source.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Volumes that do not do what volumes do, and directories of pods that are gone.
+//! Volumes that do not work, and directories of pods that are gone.
 
 use super::{DoctorRequest, Finding, Repair};
 use crate::inventory::{self, Volume, pods};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A pod that is younger may only just be starting.
+/// Age limit for directories of pods: the pod of a younger one may be starting.
 const YOUNG: Duration = Duration::from_mins(10);
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
@@ -21,7 +21,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let unmounted = inventory::unmounted_csi(&roots)?;
     let all: Vec<_> = volumes.iter().chain(&unmounted).collect();
     let gone = gone(&roots, &all);
-    // What is left of a pod that is gone is told once.
+    // Leftovers of a pod that is gone are reported once.
     findings.retain(|finding| {
         !gone.iter().any(|directory| finding.evidence.contains(&*directory.to_string_lossy()))
     });
@@ -30,7 +30,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// `pod shop/web, volume data of fstab/cifs at /…`.
+/// Returns a text such as `pod shop/web, volume data of fstab/cifs at /…`.
 fn named(volume: &Volume) -> String {
     let pod =
         volume.pod.as_ref().or(volume.uid.as_ref()).map_or_else(String::new, |pod| format!("pod {pod}, "));
@@ -83,8 +83,8 @@ fn of_volume(volume: &Volume, roots: &BTreeSet<PathBuf>) -> Option<Finding> {
     }
 }
 
-/// An empty directory may be about to be mounted; what is in one that is not lies on the node's own
-/// disk.
+/// Reports files in the directory of an unmounted volume: they are on the node's own disk. An empty
+/// directory is fine, as it may be about to be mounted.
 fn unmounted(volume: &Volume, name: &str) -> Option<Finding> {
     let entries = listing::list(&volume.target).ok()?;
     let first = entries.first()?;
@@ -97,8 +97,7 @@ fn unmounted(volume: &Volume, name: &str) -> Option<Finding> {
     Some(Finding::warning("volume-files", &evidence, fix))
 }
 
-/// Files beside volumes: kubelet takes each for a volume, and credentials lie there more often than
-/// not.
+/// Finds files beside volumes. kubelet takes each for a volume, and most of them hold credentials.
 fn strangers(volumes: &[Volume]) -> Vec<Finding> {
     let of_pods = volumes.iter().filter(|volume| volume.uid.is_some());
     let parents: BTreeSet<_> = filled(of_pods.filter_map(|volume| volume.target.parent()));
@@ -123,11 +122,11 @@ fn strangers(volumes: &[Volume]) -> Vec<Finding> {
         .collect()
 }
 
-/// Directories of pods that are gone: no control group of the pod is left, which kubelet makes
-/// before it mounts anything and removes when all has ended, and the directory is kubelet's own and
-/// not young. Where pods have no control groups nothing is known.
+/// Finds directories of pods that are gone. kubelet creates a pod's control group before it mounts
+/// anything, and removes it when all has ended. So a pod is gone if it has no control group and its
+/// directory is kubelet's own and not young. Without control groups for pods, the result is empty.
 ///
-/// kubelet's log is no evidence: what tenants write is repeated in it.
+/// kubelet's log is no evidence: it repeats what tenants write.
 fn gone(roots: &BTreeSet<PathBuf>, volumes: &[&Volume]) -> BTreeSet<PathBuf> {
     let Some(running) = pods::running() else { return BTreeSet::new() };
     let of_kubelets = volumes.iter().filter(|volume| is_kubelet_s(volume, roots));
@@ -138,8 +137,8 @@ fn gone(roots: &BTreeSet<PathBuf>, volumes: &[&Volume]) -> BTreeSet<PathBuf> {
     filled(pods.filter(|directory| files::age(directory).is_some_and(|age| age > YOUNG)))
 }
 
-/// Whether it is below a kubelet's own directory: what lies below another program's, such as
-/// `flexvold`'s, is that program's to end.
+/// Reports whether the volume is below a kubelet's own directory. Volumes below the directory of
+/// another program, such as `flexvold`, are that program's to end.
 fn is_kubelet_s(volume: &Volume, roots: &BTreeSet<PathBuf>) -> bool {
     volume.root.as_ref().is_some_and(|root| roots.contains(root))
 }

@@ -1,4 +1,4 @@
-//! Pods that wait for a volume, to be mounted or to go: what is asked about first.
+//! Pods that wait for a volume to be mounted or unmounted: the most frequent question.
 
 use super::{DoctorRequest, Finding};
 use crate::inventory::{self, Volume};
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// So many pods of a driver are named.
+/// Maximum number of pods that are named per driver.
 const NAMED: usize = 5;
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut volumes = inventory::volumes(&request.kubelet_root, inventory::HEALTH_WAIT)?;
     let roots = inventory::roots(&request.kubelet_root)?;
-    // Another check says that it cannot be read.
+    // Another check reports a log that cannot be read.
     let log = kubelet_log::text(request.kubelet_log.as_deref()).unwrap_or_default();
     inventory::note_waiting(&mut volumes, &roots, &log);
     let mounted = mounted(&volumes);
@@ -34,7 +34,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Those of pods.
+/// Returns the mounted volumes of pods.
 pub(super) fn mounted(volumes: &[Volume]) -> Vec<&Volume> {
     volumes.iter().filter(|it| it.mount.is_some() && it.uid.is_some()).collect()
 }
@@ -60,7 +60,7 @@ pub(super) fn pods(volumes: &[&Volume]) -> String {
     named.join(", ") + &more
 }
 
-/// Mounted volumes whose driver is not there any more, or came too late for kubelet.
+/// Finds mounted volumes whose driver is missing, or was installed after kubelet had started.
 fn of_drivers(request: &DoctorRequest, mounted: &[&Volume], kubelet: Option<u32>) -> Vec<Finding> {
     let plugins = request.plugin_dirs().unwrap_or_default();
     let mut drivers: BTreeMap<&str, Vec<&Volume>> = BTreeMap::new();
@@ -91,7 +91,7 @@ fn lost(plugins: &[PathBuf], volumes: &[&Volume]) -> Finding {
     Finding::error("driver-lost", &evidence, &fix)
 }
 
-/// kubelet takes up volumes when it starts, of the drivers that are there then.
+/// Reports volumes that kubelet may not know: its start skips volumes without an installed driver.
 fn late(home: &Path, volumes: &[&Volume], kubelet: u32) -> Option<Finding> {
     let age = process::age(i32::try_from(kubelet).ok()?)?.as_secs();
     let began = clock::seconds().saturating_sub(age);

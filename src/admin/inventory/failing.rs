@@ -1,4 +1,4 @@
-//! Why kubelet waits for a volume, since when, and how often it has tried.
+//! Failures for which kubelet waits for a volume: the reason, since when, and how many.
 
 use super::pods::Pods;
 use super::{Volume, flex_dir, of_kubelet};
@@ -10,23 +10,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What kubelet asks for again and again.
+/// A mount or unmount that kubelet retries again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// Whether it is to be unmounted; else mounted.
+    /// True for an unmount, false for a mount.
     pub goes: bool,
-    /// The driver's last words and what is known of them, or what is known of kubelet's.
+    /// The driver's last message with its known cause, or the known cause of kubelet's message.
     pub why: String,
-    /// What to do about it, if these words do not say it.
+    /// The fix, unless `why` contains it.
     pub fix: Option<&'static str>,
-    /// When it failed first, and last.
+    /// Times of the first and the last failure.
     pub times: (String, String),
-    /// How often.
+    /// Number of failures.
     pub count: usize,
 }
 
 impl Failing {
-    /// Of an error that is known; when it came, and how often.
+    /// Makes a failure from a known error, with its times and its count.
     pub(super) fn known(goes: bool, error: &KnownError, times: (String, String), count: usize) -> Self {
         Self { goes, why: error.cause.to_owned(), fix: Some(error.fix), times, count }
     }
@@ -44,14 +44,14 @@ impl Failing {
         Self { goes, why, fix, times, count: failed.times }
     }
 
-    /// Why, and what to do about it.
+    /// Returns the reason, and the fix.
     pub fn reason(&self) -> String {
         [Some(&*self.why), self.fix].into_iter().flatten().collect::<Vec<_>>().join(": ")
     }
 }
 
 impl fmt::Display for Failing {
-    /// `mount failed 3 times since 2026-11-25T10:00:00, last at 2026-11-25T10:04:00`.
+    /// Prints `mount failed 3 times since 2026-11-25T10:00:00, last at 2026-11-25T10:04:00`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { goes, times: (since, last), count, .. } = self;
         let (since, last) = (short(since), short(last));
@@ -64,13 +64,13 @@ impl fmt::Display for Failing {
     }
 }
 
-/// Without fractions of a second.
+/// Cuts off the fractions of a second.
 fn short(time: &str) -> &str {
     time.split('.').next().unwrap_or_default()
 }
 
-/// A volume that is waited for has no directory while it is not mounted: kubelet makes that for
-/// each call, and removes it after one that failed.
+/// Notes a failed call at its volume, and adds the volume if it is missing: kubelet makes its
+/// directory for each call, and removes it after a failed one.
 pub(super) fn note(
     found: &mut BTreeMap<PathBuf, Volume>,
     roots: &BTreeSet<PathBuf>,
@@ -91,7 +91,7 @@ pub(super) fn note(
     volume.pod = volume.pod.take().or(pod);
 }
 
-/// What is mounted over CSI has a directory that does not say whose it is; the log does.
+/// Returns a volume that is mounted over CSI. Its directory does not name the driver; the log does.
 fn over_csi(
     target: &Path,
     roots: &BTreeSet<PathBuf>,

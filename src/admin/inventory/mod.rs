@@ -1,16 +1,16 @@
-//! Every flex volume of the node, of whatever driver: for `status`, and for `doctor` to judge.
+//! Inventory of all flex volumes of the node, of any driver, for `status` and `doctor`.
 //!
 //! ```text
 //! mount table ─────────────┐
-//! <root>/pods/*/volumes/*  ├─▶ Volume: driver, name, pod, source, since ─▶ vital signs, asked of all at once
+//! <root>/pods/*/volumes/*  ├─▶ Volume: driver, name, pod, source, since ─▶ health
 //! records of our drivers ──┘
 //! ```
 //!
-//! A volume is known by kubelet's names for its directory ([`VolumeDir`]), under any root, or by a
-//! record of one of our drivers. A directory in which nothing is mounted is one, too: a driver that
-//! fails leaves no more than that. The names of pods come from the record, else from the names of
-//! the directories of their logs. What pods wait for without a trace, kubelet's log tells
-//! ([`note_waiting`]).
+//! A volume is recognized by kubelet's names for its directory ([`VolumeDir`]), under any root, or
+//! by a record of one of our drivers. A directory without a mount is a volume, too: a driver that
+//! fails leaves only that. The names of pods come from the record, otherwise from the names of
+//! their log directories. If pods wait for a volume without any other trace, it is found in
+//! kubelet's log ([`note_waiting`]).
 
 mod failing;
 pub mod pods;
@@ -38,19 +38,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use waiting::{is_of_pod, note_waiting};
 
-/// Where kubelet has its own directory if it was told nothing.
+/// kubelet's default directory.
 pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 
-/// File beside a CSI volume's directory in which kubelet notes whose it is.
+/// File beside a CSI volume's directory: kubelet's note about the volume and its driver.
 pub const CSI_NOTE: &str = "vol_data.json";
 
 /// Limit for such a note, in bytes.
 const NOTE_LIMIT: usize = 1 << 16;
 
-/// How long a volume may think about how it is.
+/// Deadline for the health check of a volume.
 pub const HEALTH_WAIT: Duration = Duration::from_secs(3);
 
-/// What Kubernetes itself keeps in directories that look like those of flex drivers, all of the
+/// Volume types of Kubernetes itself: their directories look like those of flex drivers, with the
 /// vendor `kubernetes.io`.
 const IN_TREE: &[&str] = &[
     "aws-ebs",
@@ -87,37 +87,36 @@ const IN_TREE: &[&str] = &[
 /// One volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// The driver's directory, `vendor~driver`; of a volume outside kubelet's directories the
-    /// driver's own name.
+    /// The driver's directory, `vendor~driver`; outside of kubelet's directories just the name.
     pub driver: String,
     /// PV or pod-volume name.
     pub name: String,
     /// Its directory.
     pub target: PathBuf,
-    /// kubelet's own directory, where that is known.
+    /// kubelet's own directory, if known.
     pub root: Option<PathBuf>,
     /// The pod's uid; `None` for a device's own mount, and outside kubelet's directories.
     pub uid: Option<String>,
-    /// `namespace/name` of the pod, if anybody knows.
+    /// `namespace/name` of the pod, if known.
     pub pod: Option<String>,
-    /// What is mounted there, on top; `None` if nothing is.
+    /// The topmost mount there; `None` if nothing is mounted.
     pub mount: Option<Entry>,
-    /// How many mounts lie on top of each other.
+    /// Number of mounts on top of each other.
     pub layers: usize,
-    /// In seconds since 1970.
+    /// Time of the mount, in seconds since 1970.
     pub since: Option<u64>,
-    /// One of our drivers has mounted it.
+    /// True if one of our drivers has mounted it.
     pub is_ours: bool,
-    /// How it is; `None` if nothing is mounted.
+    /// Its health; `None` if nothing is mounted.
     pub vitals: Option<Vitals>,
-    /// Why it was not mounted or unmounted, if kubelet still waits for that.
+    /// The failed mount or unmount, if kubelet still waits for it.
     pub failing: Option<Failing>,
     /// A call for it that has not ended.
     pub running: Option<RunningCall>,
 }
 
 impl Volume {
-    /// Of which nothing more is known.
+    /// Makes a volume without further data.
     fn named(driver: String, name: String, target: PathBuf) -> Self {
         Self {
             driver,
@@ -136,13 +135,13 @@ impl Volume {
         }
     }
 
-    /// The driver as volumes name it, `vendor/driver`.
+    /// Returns the driver as volumes name it, `vendor/driver`.
     pub fn driver_name(&self) -> String {
         DriverName::from_directory(&self.driver).map_or_else(|_| self.driver.clone(), |name| name.to_string())
     }
 
-    /// What it is mounted from, in the words of the mount table; of a bind mount the directory of
-    /// its file system.
+    /// Returns the source by the mount table; for a bind mount with its directory in the file
+    /// system.
     pub fn source(&self) -> Option<String> {
         self.mount.as_ref().map(|entry| match entry.source.to_string_lossy() {
             source if entry.root == Path::new("/") => source.into_owned(),
@@ -150,14 +149,14 @@ impl Volume {
         })
     }
 
-    /// Whether the volume is a device's own mount, for all pods of the node.
+    /// Reports whether the volume is a device's own mount, for all pods of the node.
     pub fn is_device(&self) -> bool {
         self.root.is_some() && self.uid.is_none()
     }
 }
 
-/// Looks for all of them, under the roots that were named and those that are known, and asks each
-/// how it is.
+/// Finds all volumes below the named roots, or below all known ones, and those with a record of our
+/// drivers. Checks the health of all of them at once.
 pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
     let table = mount_table::read()?;
     let records = Record::all();
@@ -198,14 +197,14 @@ pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
     Ok(volumes)
 }
 
-/// The roots of all kubelets that are known of: told, running, mounted, recorded, and the usual
-/// one.
+/// Returns the named roots; without any, the roots of all known kubelets: running, mounted,
+/// recorded, and the default one.
 pub fn roots(told: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     Ok(all_roots(told, &mount_table::read()?, &Record::all()))
 }
 
-/// The roots that are a kubelet's for certain: told, running, and the usual one. Others may be what
-/// `flexvold` or a trial keeps for its own volumes.
+/// Returns the roots that are certainly a kubelet's: the named ones; without any, those of running
+/// kubelets and the default one. Other roots may hold the volumes of `flexvold` or of a trial.
 pub fn kubelet_roots(told: &[PathBuf]) -> BTreeSet<PathBuf> {
     if !told.is_empty() {
         return filled(told.iter().cloned());
@@ -224,8 +223,9 @@ fn all_roots(told: &[PathBuf], table: &[Entry], records: &[Record]) -> BTreeSet<
     roots
 }
 
-/// Volumes of CSI drivers that `flexvold` serves which are noted below these roots and not mounted:
-/// kubelet has such a note from before the driver is asked until it has unpublished the volume.
+/// Returns CSI volumes that kubelet has noted below these roots, that are not mounted, and whose
+/// driver `flexvold` serves. kubelet keeps such a note from before it calls the driver until it has
+/// unpublished the volume.
 pub fn unmounted_csi(roots: &BTreeSet<PathBuf>) -> Result<Vec<Volume>> {
     let table = mount_table::read()?;
     let noted = roots.iter().flat_map(|root| pods::csi_directories(root)).filter_map(|path| of_csi(&path));
@@ -246,7 +246,7 @@ fn of_csi(path: &Path) -> Option<Volume> {
     })
 }
 
-/// Directories of volumes, mounted or not.
+/// Returns the directories of volumes, mounted or not.
 fn targets(roots: &BTreeSet<PathBuf>, table: &[Entry]) -> BTreeSet<PathBuf> {
     let is_below = |dir: &VolumeDir| roots.contains(&dir.root);
     let mounted = table.iter().map(|entry| entry.target.clone());
@@ -254,7 +254,7 @@ fn targets(roots: &BTreeSet<PathBuf>, table: &[Entry]) -> BTreeSet<PathBuf> {
     filled(mounted.chain(roots.iter().flat_map(|root| pods::volume_directories(root))))
 }
 
-/// Of a flex volume's directory in kubelet's own; `None` for all others.
+/// Parses the path of a flex volume's directory in kubelet's own; `None` for any other path.
 fn flex_dir(target: &Path) -> Option<VolumeDir> {
     let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
     let is_flex = |driver: &str| driver.contains('~') && !is_in_tree(driver);
@@ -274,19 +274,19 @@ fn of_kubelet(target: &Path, names: &Pods) -> Option<Volume> {
         root: Some(dir.root),
         pod: uid.as_deref().and_then(|uid| names.name_of(uid)),
         uid,
-        // kubelet makes the volume's directory in it; the volume's own is hidden by the mount.
+        // The parent changes when kubelet makes the volume's directory; the mount hides that one.
         since: target.parent().and_then(changed),
         ..Volume::named(dir.driver?, name, target.to_owned())
     })
 }
 
-/// A volume of ours that kubelet knows nothing of.
+/// Returns a volume of ours that kubelet does not know.
 fn elsewhere(record: &Record) -> Volume {
     let name = record.target.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Volume { is_ours: true, ..Volume::named(record.driver.clone(), name, record.target.clone()) }
 }
 
-/// What a record knows better.
+/// Takes over the record's data, which are more precise.
 fn recorded(volume: &mut Volume, record: &Record) {
     volume.is_ours = true;
     volume.since = Some(record.since);

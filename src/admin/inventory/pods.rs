@@ -1,4 +1,4 @@
-//! Pods, from what kubelet and the container runtime leave on the node.
+//! Pods, found by the traces of kubelet and the container runtime on the node.
 
 use flexvol_linux::fs::directory::Kind;
 use flexvol_linux::fs::listing;
@@ -6,48 +6,48 @@ use flexvol_protocol::ordered::filled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Where the container runtime has a directory `namespace_name_uid` for each pod.
+/// Directory in which the container runtime has a directory `namespace_name_uid` for each pod.
 pub const LOGS: &str = "/var/log/pods";
 
-/// The names of pods by their uids.
+/// Names of pods by their uids.
 #[derive(Debug, Default)]
 pub struct Pods(BTreeMap<String, String>);
 
 impl Pods {
-    /// Those whose logs are on this node.
+    /// Returns the pods whose logs are on this node.
     pub fn known() -> Self {
         let entries = listing::list(Path::new(LOGS)).unwrap_or_default();
         Self::named(entries.iter().filter_map(|entry| entry.name.to_str()))
     }
 
-    /// Those of such directories.
+    /// Returns the pods of such directories.
     pub fn named<'a>(directories: impl Iterator<Item = &'a str>) -> Self {
         Self(filled(directories.filter_map(named)))
     }
 
-    /// `namespace/name`.
+    /// Returns `namespace/name` of a pod.
     pub fn name_of(&self, uid: &str) -> Option<String> {
         self.0.get(uid).cloned()
     }
 }
 
-/// Neither names nor uids have an underscore in them.
+/// Splits the name of such a directory: neither names nor uids contain an underscore.
 fn named(directory: &str) -> Option<(String, String)> {
     let mut parts = directory.split('_');
     let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
     Some((uid.to_owned(), format!("{namespace}/{name}")))
 }
 
-/// How deep below the root of control groups those of pods are.
+/// Limit for the depth of pods' control groups below the root of control groups.
 const DEPTH: usize = 4;
 
-/// Whether a pod is gone for certain: pods of this node have control groups, and it has none.
+/// Reports whether a pod is certainly gone: pods of this node have control groups, and it has none.
 pub fn has_gone(uid: &str) -> bool {
     running().is_some_and(|running| !running.contains(uid))
 }
 
-/// The uids of pods that have a control group, which kubelet makes before it mounts anything;
-/// `None` on a node where pods have none.
+/// Returns the uids of pods that have a control group, which kubelet makes before it mounts
+/// anything; `None` on a node where pods have none.
 pub fn running() -> Option<BTreeSet<String>> {
     let root =
         ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup"].map(Path::new).into_iter().find(|root| root.is_dir())?;
@@ -68,7 +68,7 @@ pub fn running() -> Option<BTreeSet<String>> {
     found
 }
 
-/// `kubepods-burstable-pod7f3c_01.slice`, or `pod7f3c-01` of those who do without systemd.
+/// Returns the uid in `kubepods-burstable-pod7f3c_01.slice`, or in `pod7f3c-01` without systemd.
 fn uid_of(group: &str) -> Option<String> {
     let name = group.strip_suffix(".slice").unwrap_or(group);
     let (before, uid) = name.rsplit_once("pod")?;
@@ -81,13 +81,13 @@ fn inside(path: PathBuf) -> impl Iterator<Item = PathBuf> {
     entries.into_iter().map(move |entry| path.join(entry.name))
 }
 
-/// The directories of all pods' CSI volumes below a kubelet's own directory.
+/// Returns the directories of all pods' CSI volumes below a kubelet's own directory.
 pub fn csi_directories(root: &Path) -> impl Iterator<Item = PathBuf> {
     inside(root.join("pods")).flat_map(|pod| inside(pod.join("volumes/kubernetes.io~csi")))
 }
 
-/// The directories of all pods' volumes below a kubelet's own directory. Nothing that is mounted is
-/// asked.
+/// Returns the directories of all pods' volumes below a kubelet's own directory. Mounted volumes
+/// are not accessed.
 pub fn volume_directories(root: &Path) -> Vec<PathBuf> {
     let drivers = inside(root.join("pods")).flat_map(|pod| inside(pod.join("volumes")));
     let is_flex =

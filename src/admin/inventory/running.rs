@@ -1,5 +1,5 @@
-//! Calls of drivers that have not ended, by the processes of their executables. Their arguments
-//! hold secrets: only verb and target are told.
+//! Calls of drivers that have not ended, found by the processes of their executables. The arguments
+//! hold secrets: only verb and target are reported.
 
 use super::flex_dir;
 use anyhow::Result;
@@ -13,18 +13,18 @@ use std::path::{Path, PathBuf};
 pub struct RunningCall {
     /// Its process.
     pub pid: u32,
-    /// What is executed.
+    /// Executed program.
     pub executable: String,
-    /// What it was called with.
+    /// Verb that the driver was called with.
     pub verb: String,
-    /// Where the volume is to appear or to go, of a verb with such a place.
+    /// Directory where the volume is to be mounted or unmounted, for verbs with such a directory.
     pub target: Option<PathBuf>,
-    /// How long it has run, in seconds.
+    /// Running time, in seconds.
     pub seconds: u64,
 }
 
-/// Those of executables below `directories`, and those of anything that is called as kubelet calls
-/// a driver; of a call with several processes the first.
+/// Returns the calls of executables below `directories`, and of any program with the arguments that
+/// kubelet gives a driver. Of a call with several processes, it returns the first.
 pub fn calls(directories: &[PathBuf]) -> Result<Vec<RunningCall>> {
     let Some(table) = ProcessTable::open(Path::new("/proc"))? else { return Ok(Vec::new()) };
     let mut found: Vec<RunningCall> = Vec::new();
@@ -52,7 +52,7 @@ pub fn calls(directories: &[PathBuf]) -> Result<Vec<RunningCall>> {
     Ok(found)
 }
 
-/// Where the executable is among the words: a script's interpreter comes first.
+/// Returns the position of the executable among the words: a script's interpreter comes first.
 fn position(words: &[String], directories: &[PathBuf]) -> Option<usize> {
     (0..words.len().min(2)).find(|at| {
         let executable = Path::new(&words[*at]);
@@ -61,7 +61,7 @@ fn position(words: &[String], directories: &[PathBuf]) -> Option<usize> {
     })
 }
 
-/// Whether the words are a verb and the directory of a volume of that driver.
+/// Reports whether the words are a verb and the directory of a volume of that driver.
 fn is_call(executable: &Path, words: &[String]) -> bool {
     let [verb, target, ..] = words else { return false };
     let driver = || flex_dir(Path::new(target))?.driver;

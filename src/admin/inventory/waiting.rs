@@ -1,6 +1,6 @@
-//! What kubelet says of volumes that pods wait for: where no driver was called, or a foreign one
-//! was, only its log knows why. The lines may hold secrets, so none is repeated: what is known of
-//! such an error is told instead.
+//! Volumes that pods wait for, according to kubelet's log: if no driver was called, or a foreign
+//! one, only this log has the reason. The lines may hold secrets, so none is repeated: the text of
+//! the known error is shown instead.
 
 use super::{Failing, Volume};
 use crate::kubelet_log::unattached;
@@ -8,19 +8,19 @@ use flexvol_model::diagnostics::{self, KnownError, known_errors};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What was said last of a volume of a pod's.
+/// Last error for one volume of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Waiting {
     /// `namespace/name`, if any line has it.
     pod: Option<String>,
-    /// The driver's directory, unless the line names none.
+    /// The driver's directory, if the line names it.
     driver: Option<String>,
-    /// Whether it is to go.
+    /// True if the volume is to be unmounted.
     goes: bool,
     why: &'static KnownError,
-    /// When that was said first, and last.
+    /// Times of the first and the last error.
     times: (String, String),
-    /// How often.
+    /// Number of errors.
     count: usize,
 }
 
@@ -30,8 +30,8 @@ impl Waiting {
     }
 }
 
-/// Notes in `volumes` why kubelet waits for them, and adds those that it waits for and that nothing
-/// else on the node knows of, as long as the pod's directory is below one of the roots.
+/// Notes in `volumes` why kubelet waits for them, and adds volumes that appear only in the log.
+/// Skips pods without a directory below one of the roots.
 pub fn note_waiting(volumes: &mut Vec<Volume>, roots: &BTreeSet<PathBuf>, log: &str) {
     for ((uid, name), waiting) in in_log(log) {
         let Some(root) = roots.iter().find(|root| root.join("pods").join(&uid).is_dir()) else { continue };
@@ -44,7 +44,7 @@ pub fn note_waiting(volumes: &mut Vec<Volume>, roots: &BTreeSet<PathBuf>, log: &
     }
 }
 
-/// Whether it is about a volume of a pod that is here: those are told of with their pod.
+/// Reports whether the line is about a volume of a pod on this node: it is shown with that pod.
 pub fn is_of_pod(line: &str, roots: &BTreeSet<PathBuf>) -> bool {
     uid(line).is_some_and(|uid| {
         volume(line, uid).is_some() && roots.iter().any(|root| root.join("pods").join(uid).is_dir())
@@ -59,7 +59,8 @@ fn has_name(volume: &Volume, name: &str) -> bool {
     volume.name == name || volume.target.file_name().is_some_and(|last| last == name)
 }
 
-/// What was mounted since, or unmounted, is waited for no more; our own drivers know better.
+/// Notes the error unless the volume was mounted or unmounted since. An error from our own drivers
+/// is more precise and stays.
 fn note(volume: &mut Volume, waiting: &Waiting) {
     let still = volume.vitals.is_some() == waiting.goes;
     if still && volume.failing.is_none() {
@@ -80,7 +81,7 @@ fn unknown(uid: &str, name: &str, root: &Path, waiting: &Waiting) -> Volume {
     }
 }
 
-/// By the pod's uid and the volume's name. The last line of each counts.
+/// Returns the last error of each volume, by the pod's uid and the volume's name.
 fn in_log(log: &str) -> BTreeMap<(String, String), Waiting> {
     let (mut pods, mut found) = (BTreeMap::new(), BTreeMap::new());
     for line in log.lines() {
@@ -104,7 +105,7 @@ fn in_log(log: &str) -> BTreeMap<(String, String), Waiting> {
     found
 }
 
-/// What a line means; of one that only sums up, whether anybody attaches the volume.
+/// Returns the known error in a line. A summary with unattached volumes counts as `UNATTACHED`.
 fn why(line: &str) -> Option<&'static KnownError> {
     match diagnostics::explain(line)?.known_error {
         summary if summary.id == "waited-too-long" && unattached(line).is_some() => {
@@ -114,7 +115,7 @@ fn why(line: &str) -> Option<&'static KnownError> {
     }
 }
 
-/// `11-24 15:04:05` of kubelet's `E1124 15:04:05.000000`.
+/// Returns `11-24 15:04:05` for kubelet's `E1124 15:04:05.000000`.
 fn time(line: &str) -> Option<String> {
     let mut words = line.split_whitespace();
     let day = words.find(|word| word.len() == 5 && word[1..].bytes().all(|byte| byte.is_ascii_digit()))?;
@@ -122,12 +123,12 @@ fn time(line: &str) -> Option<String> {
     Some(format!("{}-{} {time}", &day[1..3], &day[3..]))
 }
 
-/// The name of the volume that an error is about, and its driver's directory.
+/// Returns the name of the volume that an error is about, and its driver's directory.
 fn volume<'a>(line: &'a str, uid: &str) -> Option<(&'a str, Option<String>)> {
     if let Some(name) = after(line, &["failed for volume \""]) {
         let mut parts = after(line, &["UniqueName: \""])?.split('/');
         let directory = format!("{}~{}", parts.next()?, parts.next()?);
-        // Of what is to go kubelet knows no other name.
+        // For an unmount, kubelet knows no other name than the unique one.
         let last = name.rsplit('/').next()?;
         let name = last.strip_prefix(uid).and_then(|rest| rest.strip_prefix('-')).unwrap_or(last);
         return (!super::is_in_tree(&directory)).then_some((name, Some(directory)));
@@ -138,7 +139,7 @@ fn volume<'a>(line: &'a str, uid: &str) -> Option<(&'a str, Option<String>)> {
     Some((unattached(line)?, None))
 }
 
-/// The word that follows the first of these texts that is there.
+/// Returns the word after the first of these texts that the line contains.
 fn after<'a>(line: &'a str, texts: &[&str]) -> Option<&'a str> {
     let (_, rest) = texts.iter().find_map(|text| line.split_once(text))?;
     let end = rest.find(['"', '\\', ']', ',', ' ']).unwrap_or(rest.len());
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
     use flexvol_linux::mount::mount_health::Vitals;
 
-    /// Lines of kubelet 1.37.2, shortened where nothing is read.
+    /// Lines of kubelet 1.37.2, shortened where the code reads nothing.
     const LOG: &str = r#"
 I1124 1 reconciler_common.go:245] "operationExecutor.MountVolume started for volume \"v\" (UniqueName: \"a/secretfiles/1-v\") pod \"secret\" (UID: \"1\") " pod="shop/secret"
 E1124 2 nestedpendingoperations.go:348] Operation for "{volumeName:a/secretfiles/1-v podName:1 nodeName:}" failed. Error: MountVolume.SetUp failed for volume "v" (UniqueName: "a/secretfiles/1-v") pod "secret" (UID: "1") : couldn't get secret shop/absent err: secrets "absent" not found

@@ -1,5 +1,4 @@
-//! The objects that a DaemonSet of drivers needs: namespace, policy, quota, and what OpenShift
-//! wants.
+//! Objects that a DaemonSet of drivers needs: namespace, policy, quota, rights on OpenShift.
 
 use super::daemon_set::{daemon_set, init_container as container, labels, volumes};
 use super::{Deployment, Manifest};
@@ -11,10 +10,10 @@ use sha2::{Digest as _, Sha256};
 /// The namespace that every cluster has.
 const SYSTEM: &str = "kube-system";
 
-/// Every object, in the order in which they can be made.
+/// Returns every object, in an order in which they can be created.
 pub(super) fn objects(deployment: &Deployment<'_>) -> Manifest {
     let policy = deployment.request.policy.as_deref();
-    // Another policy is another object, so that the pods notice.
+    // A changed policy becomes an object with another name, so that the pods notice it.
     let map = policy.map(|text| format!("{}-policy-{}", deployment.request.name, digest(text)));
     let mut objects = surroundings(deployment);
     if let (Some(text), Some(map)) = (policy, &map) {
@@ -24,7 +23,7 @@ pub(super) fn objects(deployment: &Deployment<'_>) -> Manifest {
     Manifest::Objects(notes(deployment), objects)
 }
 
-/// A base for kustomize overlays. kustomize names the policy's object after its content.
+/// Returns a base for kustomize overlays. kustomize names the policy's object after its content.
 pub(super) fn kustomization(deployment: &Deployment<'_>) -> Manifest {
     let request = deployment.request;
     let map = request.policy.is_some().then(|| format!("{}-policy", request.name));
@@ -53,8 +52,7 @@ pub(super) fn kustomization(deployment: &Deployment<'_>) -> Manifest {
     Manifest::Files(files)
 }
 
-/// For `kubectl patch daemonset NAME --patch-file`: the pods of that DaemonSet bring the drivers
-/// with them.
+/// Returns a patch for `kubectl patch daemonset NAME --patch-file`: its pods install the drivers.
 pub(super) fn init_container(deployment: &Deployment<'_>) -> Manifest {
     let request = deployment.request;
     let map = request.policy.is_some().then(|| format!("{}-policy", request.name));
@@ -67,8 +65,8 @@ pub(super) fn init_container(deployment: &Deployment<'_>) -> Manifest {
     Manifest::Objects(notes, vec![json!({"spec": {"template": {"spec": spec}}})])
 }
 
-/// Notes for the reader of the manifest, as comments. Only words of our own: text of others could
-/// end the comment.
+/// Returns notes for the reader of the manifest, printed as comments. They hold only fixed texts of
+/// this program: a foreign text could end the comment.
 fn notes(deployment: &Deployment<'_>) -> Vec<String> {
     let platform = deployment.request.platform;
     let mut notes = vec![format!("FlexVolume drivers for {}", platform.title)];
@@ -82,7 +80,7 @@ fn notes(deployment: &Deployment<'_>) -> Vec<String> {
     notes
 }
 
-/// Everything but the policy and the DaemonSet.
+/// Returns all objects except the policy and the DaemonSet.
 fn surroundings(deployment: &Deployment<'_>) -> Vec<Value> {
     let mut objects = Vec::new();
     if deployment.request.namespace != SYSTEM {
@@ -108,8 +106,8 @@ fn metadata(deployment: &Deployment<'_>) -> Value {
     json!({"name": request.name, "namespace": request.namespace, "labels": labels(request)})
 }
 
-/// Pods with a directory of the host are `privileged` to Pod Security, however little else they
-/// have.
+/// Returns the namespace. For Pod Security a pod with a directory of the host is `privileged`,
+/// however few other rights it has.
 fn namespace(deployment: &Deployment<'_>) -> Value {
     let mut labels = labels(deployment.request);
     for mode in ["enforce", "audit", "warn"] {
@@ -134,7 +132,7 @@ fn config_map(deployment: &Deployment<'_>, name: &str, policy: &str) -> Value {
     })
 }
 
-/// GKE lets no pod be critical outside kube-system without a quota that says so.
+/// Returns the quota. GKE allows critical pods outside kube-system only with such a quota.
 fn quota(deployment: &Deployment<'_>) -> Value {
     let critical = json!({
         "scopeName": "PriorityClass",
@@ -149,7 +147,7 @@ fn quota(deployment: &Deployment<'_>) -> Value {
     })
 }
 
-/// What OpenShift lets this pod do, and no more than the pod asks for.
+/// Returns what OpenShift allows this pod to do: exactly what the pod requests.
 fn constraints(deployment: &Deployment<'_>) -> Value {
     let request = deployment.request;
     let any = json!({"type": "RunAsAny"});
@@ -171,11 +169,11 @@ fn constraints(deployment: &Deployment<'_>) -> Value {
         "runAsUser": any,
         "fsGroup": any,
         "supplementalGroups": any,
-        // The type that the pod asks for is one of those allowed so.
+        // This allows every type, also the one that the pod requests.
         "seLinuxContext": any,
         "seccompProfiles": ["runtime/default"],
         "volumes": ["configMap", "hostPath"],
-        // Releases before 3.11 know no role that may use constraints.
+        // OpenShift before 3.11 has no role that may use constraints.
         "users": [format!("system:serviceaccount:{}:{}", request.namespace, request.name)],
         "groups": [],
     })
@@ -214,13 +212,13 @@ fn role_binding(deployment: &Deployment<'_>) -> Value {
     })
 }
 
-/// Enough of a digest to tell two policies apart.
+/// Returns the start of a digest: enough to distinguish two policies.
 fn digest(text: &str) -> String {
     let [a, b, c, d, ..]: [u8; 32] = Sha256::digest(text.as_bytes()).into();
     format!("{:08x}", u32::from_be_bytes([a, b, c, d]))
 }
 
-/// The image's name, and its tag or digest under kustomize's word for it.
+/// Returns the image's name, and its tag or digest with kustomize's key for it.
 fn split_image(image: &str) -> (&str, Option<(&'static str, &str)>) {
     if let Some((name, digest)) = image.split_once('@') {
         return (name, Some(("digest", digest)));

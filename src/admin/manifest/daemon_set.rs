@@ -1,17 +1,17 @@
-//! The pod that keeps drivers in place, and the DaemonSet that puts one on every node.
+//! Pod that keeps drivers in place, and the DaemonSet that runs one on every node.
 
 use super::{Deployment, ManifestRequest};
 use flexvol_kubelet::platform::Need;
 use flexvol_model::paths;
 use serde_json::{Value, json};
 
-/// Where a pod finds the policy.
+/// Directory of the policy in a pod.
 const POLICY: &str = "/etc/flexvol";
 
-/// Seconds a pod has to leave. It leaves at once; uninstalling takes a moment.
+/// Grace period of a pod, in seconds. It ends at once; uninstalling takes a moment.
 const GRACE: u32 = 10;
 
-/// What every object of a deployment is labelled with.
+/// Returns the labels of every object of a deployment.
 pub(super) fn labels(request: &ManifestRequest) -> Value {
     let mut labels = selector(request);
     labels["app.kubernetes.io/component"] = "driver-installer".into();
@@ -19,14 +19,14 @@ pub(super) fn labels(request: &ManifestRequest) -> Value {
     labels
 }
 
-/// What the pods of one deployment have and no others; never changes, because a selector cannot be
-/// changed.
+/// Returns the labels that only the pods of one deployment have. They never change, because a
+/// selector cannot be changed.
 fn selector(request: &ManifestRequest) -> Value {
     json!({"app.kubernetes.io/name": "flexvol", "app.kubernetes.io/instance": request.name})
 }
 
-/// On every Linux node, however tainted: a node without drivers cannot start the pods that need
-/// them, nor stop them.
+/// Returns a DaemonSet for every Linux node, whatever its taints: on a node without drivers, the
+/// pods that need them can neither start nor stop.
 pub(super) fn daemon_set(deployment: &Deployment<'_>, policy_map: Option<&str>) -> Value {
     let request = deployment.request;
     json!({
@@ -39,8 +39,8 @@ pub(super) fn daemon_set(deployment: &Deployment<'_>, policy_map: Option<&str>) 
         },
         "spec": {
             "selector": {"matchLabels": selector(request)},
-            // A version that does not become ready stops the roll-out; drivers of a pod that is
-            // being replaced stay.
+            // A version that does not become ready stops the rollout. The drivers stay in place
+            // while their pod is replaced.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": {
                 "metadata": {
@@ -68,8 +68,8 @@ fn pod(deployment: &Deployment<'_>, policy_map: Option<&str>) -> Value {
         "volumes": volumes(deployment, policy_map),
     });
     if request.uninstall_on_exit {
-        // Whether a volume is in use is seen in kubelet's mount table, which everybody may read who
-        // sees kubelet.
+        // Volumes in use are found in kubelet's mount table. A process that sees kubelet's process
+        // may read that table.
         pod["hostPID"] = true.into();
     }
     pod
@@ -86,7 +86,7 @@ fn container(deployment: &Deployment<'_>) -> Value {
     container
 }
 
-/// The same program that ends once the drivers are in place, for someone else's pod.
+/// Returns an init container with the same program, for pods of others. It ends once it is done.
 pub(super) fn init_container(deployment: &Deployment<'_>) -> Value {
     program(deployment, "flexvol", &["/flexvol", "deploy", "--once"])
 }
@@ -107,7 +107,7 @@ fn program(deployment: &Deployment<'_>, name: &str, command: &[&str]) -> Value {
     })
 }
 
-/// User 0 owns the directory and may write there; more is not needed.
+/// Returns the rights: user 0 owns the directory and may write there; more is not needed.
 fn security(deployment: &Deployment<'_>) -> Value {
     let mut security = json!({
         "privileged": false,
@@ -125,7 +125,8 @@ fn security(deployment: &Deployment<'_>) -> Value {
     security
 }
 
-/// Name, path on the host and in the pod: the same, so that messages name what the admin finds.
+/// Returns name and path of the host's directories. The path in the pod is the same, so that
+/// messages show the path that the admin finds on the host.
 fn host_directories<'a>(deployment: &Deployment<'a>) -> [(&'static str, &'a str); 3] {
     [("plugins", deployment.directory), ("run", paths::RUN), ("state", paths::STATE)]
 }

@@ -1,11 +1,11 @@
-//! A chart for Helm: what of it is made here. The rest is `flexvol-kit`'s, which a node does not
-//! need: it puts Helm's expressions in place of the marks.
+//! Helm chart: the part that is made here. `flexvol-kit` makes the rest, which a node does not
+//! need: it replaces the placeholders by Helm's expressions.
 
 use super::ManifestRequest;
 use serde_json::{Value, json};
 
-/// A request like this one, with marks in place of what differs between installations of a chart.
-/// `chart.rs` of the kit has the same marks.
+/// Returns a copy of the request, with a placeholder for each value that differs between
+/// installations of a chart. `chart.rs` of the kit has the same placeholders.
 pub fn marked(request: &ManifestRequest) -> ManifestRequest {
     ManifestRequest {
         drivers: vec!["flexvol-helm/tmpfs".to_owned()],
@@ -19,7 +19,7 @@ pub fn marked(request: &ManifestRequest) -> ManifestRequest {
     }
 }
 
-/// What the request has there.
+/// Returns the chart's default values, taken from the request.
 pub fn values(request: &ManifestRequest) -> Value {
     let has = |flag: &str| request.arguments.iter().any(|argument| argument == flag);
     let set: Vec<_> =

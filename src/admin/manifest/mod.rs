@@ -1,13 +1,11 @@
-//! What brings drivers onto the nodes of a cluster, as text to apply: a DaemonSet and what belongs
-//! to it, or a unit of systemd where there is no cluster yet.
+//! Manifests that install drivers on the nodes of a cluster, as text to apply: a DaemonSet with its
+//! objects, or a systemd unit where there is no cluster yet.
 //!
-//! Pure: a [`ManifestRequest`] in, a [`Manifest`] out. Whatever people wrote on a command line
-//! reaches the text as a JSON string or as a quoted word of systemd, never as YAML or a line of its
-//! own.
+//! Pure functions: a [`ManifestRequest`] in, a [`Manifest`] out. Text from a command line appears
+//! only as a JSON string or as a quoted word of systemd, never as YAML or as a line of its own.
 //!
-//! A deployment gets no more than putting files into one directory takes: user 0, because that is
-//! whose directory it is, and no capability; a read-only root; three directories of the host; no
-//! token.
+//! A deployment gets only the rights for putting files into one directory: user 0, because that
+//! user owns it, and no capability; a read-only root; three directories of the host; no token.
 
 mod cluster;
 mod daemon_set;
@@ -24,77 +22,76 @@ use flexvol_terminal::image::without_registry;
 use serde_json::Value;
 use std::path::{Component, Path};
 
-/// What a deployment is called unless someone says otherwise, and the namespace it is in.
+/// Default name of a deployment and of its namespace.
 pub const NAME: &str = "flexvol";
 
-/// Where a node without a cluster has the program.
+/// Path of the program on a node without a cluster.
 pub const PROGRAM: &str = "/usr/local/bin/flexvol";
 
-/// Which text is wanted.
+/// Kind of manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManifestKind {
     /// Namespace, account, policy and DaemonSet, for `kubectl apply`.
     DaemonSet,
-    /// The same as a directory for `kubectl apply -k`, to lay one's own changes over.
+    /// The same objects as a directory for `kubectl apply -k`: a base for one's own overlays.
     Kustomize,
-    /// A patch that adds an init container to a DaemonSet that is there already.
+    /// A patch that adds an init container to an existing DaemonSet.
     InitContainer,
-    /// A unit of systemd, for a node that has the program.
+    /// A systemd unit, for a node that has the program.
     Systemd,
-    /// User data for cloud-init that makes a node install the unit, and the program if it is told
-    /// where from.
+    /// User data for cloud-init: a node installs the unit, and the program if its source is given.
     CloudInit,
 }
 
-/// What is to be deployed, and to where.
+/// Request for a manifest: what is deployed, and where.
 #[derive(Clone, Debug)]
 pub struct ManifestRequest {
     /// The drivers as `install` takes them: `[vendor/]driver[=what]`. At least one.
     pub drivers: Vec<String>,
-    /// What kind of nodes: decides the plugin directory, and what a pod needs there.
+    /// The nodes' platform: decides the plugin directory, and the rights that a pod needs there.
     pub platform: &'static Platform,
-    /// Another plugin directory than the platform's.
+    /// The plugin directory, if it is not the platform's.
     pub plugin_dir: Option<String>,
     /// The image that has the program as `/flexvol`.
     pub image: String,
-    /// The namespace; `kube-system` is there already and is not made.
+    /// The namespace. `kube-system` exists already and is not created.
     pub namespace: String,
-    /// The name of every object. Two deployments on one node need two.
+    /// The name of every object. Two deployments on one node need different names.
     pub name: String,
     /// The text of a policy for every driver, checked by the caller.
     pub policy: Option<String>,
-    /// More arguments of `deploy`, each one word: `--set=size=64Mi`.
+    /// Further arguments of `deploy`, each one word: `--set=size=64Mi`.
     pub arguments: Vec<String>,
-    /// Whether the drivers go when the pod goes. That needs a sight of the host's mounts.
+    /// True if the drivers are uninstalled when the pod ends. The pod then sees the host's mounts.
     pub uninstall_on_exit: bool,
-    /// Where a node has the program, for systemd.
+    /// Path of the program on a node, for systemd.
     pub program: String,
-    /// Where cloud-init gets the program from; `None` if the machine's image has it.
+    /// Source of the program for cloud-init; `None` if the machine's image has the program.
     pub fetch: Option<Fetch>,
 }
 
-/// A program to be fetched.
+/// Program to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// From where.
+    /// Its URL.
     pub url: String,
-    /// What it must be, as 64 hexadecimal digits.
+    /// Its expected SHA-256, 64 hexadecimal digits.
     pub sha256: String,
 }
 
-/// The text that was asked for.
+/// Requested manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Manifest {
-    /// Objects of Kubernetes, and what people should know before they apply them, a line each.
+    /// Kubernetes objects, and notes to read before they are applied, one line each.
     Objects(Vec<String>, Vec<Value>),
     /// Several files of one directory: names and texts.
     Files(Vec<(String, String)>),
-    /// One file of another kind.
+    /// One file of another format.
     Text(String),
 }
 
 impl Manifest {
-    /// Objects as YAML, one document each; `None` for what is several files.
+    /// Returns the text; objects as YAML, one document each. `None` for several files.
     pub fn to_text(&self) -> Option<String> {
         match self {
             Self::Objects(notes, objects) => Some(emit::documents(notes, objects)),
@@ -104,7 +101,7 @@ impl Manifest {
     }
 }
 
-/// Makes the text, or says what is wrong with the request.
+/// Makes the manifest, or fails with what is wrong in the request.
 pub fn make(kind: ManifestKind, request: &ManifestRequest) -> Result<Manifest> {
     let deployment = Deployment::of(request)?;
     Ok(match kind {
@@ -116,7 +113,7 @@ pub fn make(kind: ManifestKind, request: &ManifestRequest) -> Result<Manifest> {
     })
 }
 
-/// What is to be said to whoever asks, besides the text.
+/// Returns a warning to show besides the manifest, if there is one.
 pub fn warning(kind: ManifestKind, request: &ManifestRequest) -> Option<&'static str> {
     let has_image = !matches!(kind, ManifestKind::Systemd | ManifestKind::CloudInit);
     has_image.then(|| without_registry(&request.image)).flatten()
@@ -146,7 +143,7 @@ impl<'a> Deployment<'a> {
         Ok(Self { request, directory })
     }
 
-    /// What is to be done on each node first.
+    /// Returns a step that each node needs before the drivers, if there is one.
     fn first(&self) -> Option<String> {
         self.request.platform.obstacle.map(|obstacle| format!("before: {}", obstacle.fix))
     }
@@ -155,7 +152,7 @@ impl<'a> Deployment<'a> {
         self.request.platform.needs.contains(&need)
     }
 
-    /// The words after `flexvol deploy`; `policy` is where its file will be.
+    /// Returns the words after `flexvol deploy`; `policy` is the path of its file.
     fn arguments(&self, policy: &str) -> Vec<String> {
         let ManifestRequest { name, policy: with_policy, arguments, drivers, .. } = self.request;
         let mut words = vec![
@@ -171,7 +168,7 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// The directory that was named, else the platform's.
+/// Returns the named directory, otherwise the platform's.
 fn directory_of<'a>(platform: &'static Platform, named: Option<&'a str>) -> Result<&'a str> {
     if let Some(directory) = named.or(platform.directory()) {
         return Ok(directory);
@@ -184,7 +181,7 @@ fn check_driver(text: &str) -> Result<()> {
     let (name, what) = text.split_once('=').map_or((text, None), |(name, what)| (name, Some(what)));
     let name = DriverName::parse(name)?;
     let dialect = profiles::find(what.unwrap_or(&name.to_string())).is_some();
-    // What the installer says of one of Rook's is more.
+    // Drivers of Rook pass here: the installer has a more detailed message for them.
     let rook = what.is_none() && !profiles::rook(&name).is_empty();
     let what = what.unwrap_or(name.driver());
     if dialect || rook || drivers::find(what).is_some() {
@@ -195,7 +192,7 @@ fn check_driver(text: &str) -> Result<()> {
     Err(Failure::new(Code::NotFound, text))
 }
 
-/// What Kubernetes takes as the name of a namespace.
+/// Fails if Kubernetes does not accept the text as the name of a namespace.
 fn check_label(what: &str, text: &str) -> Result<()> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let edges = !text.starts_with('-') && !text.ends_with('-');
@@ -220,7 +217,7 @@ fn check_printable(what: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A path that Kubernetes takes as `hostPath` and `mountPath`, and systemd as that of a program.
+/// Fails unless the path is valid as a `hostPath`, as a `mountPath`, and as a program of systemd.
 fn check_path(what: &str, text: &str) -> Result<()> {
     check_printable(what, text)?;
     let path = Path::new(text);

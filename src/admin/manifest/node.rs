@@ -1,17 +1,16 @@
-//! For nodes that are set up without a cluster: a unit of systemd, and user data that brings it
-//! there.
+//! Manifests for nodes that are set up without a cluster: a systemd unit, and user data with it.
 
 use super::{Deployment, Fetch, emit};
 use flexvol_protocol::failure::{Failure, Result};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// Where a node has the policy.
+/// Path of the policy on a node.
 const POLICY: &str = "/etc/flexvol/policy.json";
 
-/// Before kubelet, so that it finds the drivers when it starts; not required by it, because a node
-/// without drivers is still a node. It gives up no directory of its own mount table: a private one
-/// would keep a plugin directory that has long been replaced.
+/// Returns the unit. It starts before kubelet, so that kubelet finds the drivers when it starts.
+/// kubelet does not require it: a node without drivers still works. No option of the unit makes a
+/// private mount table: that would keep a plugin directory that has been replaced since.
 pub(super) fn unit(deployment: &Deployment<'_>) -> String {
     let request = deployment.request;
     let command = [request.program.clone(), "deploy".to_owned()];
@@ -53,7 +52,7 @@ WantedBy=multi-user.target
     unit
 }
 
-/// A word of a unit file: quoted, with systemd's own specifiers and variables taken out.
+/// Returns a word of a unit file: quoted, with systemd's specifiers and variables escaped.
 fn word(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -67,7 +66,7 @@ fn word(text: &str) -> String {
     out
 }
 
-/// User data: files, and commands that end by starting the unit.
+/// Returns user data: files, and commands that end by starting the unit.
 pub(super) fn cloud_init(deployment: &Deployment<'_>) -> Result<String> {
     let request = deployment.request;
     let file = |path: &str, content: &str| json!({"path": path, "permissions": "0644", "content": content});
@@ -84,7 +83,8 @@ pub(super) fn cloud_init(deployment: &Deployment<'_>) -> Result<String> {
     Ok(format!("#cloud-config\n{first}{}", emit::document(&data)))
 }
 
-/// What is fetched is checked before it has its name and before it can be executed.
+/// Returns a command that downloads the program. It verifies the checksum before the file gets its
+/// name and becomes executable.
 fn download(fetch: &Fetch, program: &str) -> Result<Value> {
     const SCRIPT: &str = "new=$3.new; curl -fsSL --retry 5 -o \"$new\" \"$1\"; \
                           echo \"$2  $new\" | sha256sum -c -; chmod 755 \"$new\"; mv -f \"$new\" \"$3\"";

@@ -1,8 +1,8 @@
-//! What is in a plugin directory under a driver's name.
+//! Content of a plugin directory under a driver's name.
 //!
-//! *Ours* is a driver whose side file has a hash: only installers write one; and what a
-//! [receipt](super::receipt) knows again. Whatever else is there belongs to someone, and is never
-//! overwritten unasked.
+//! *Ours* is a driver whose side file has a hash, because only installers write one, and a driver
+//! that a [receipt](super::receipt) recognizes. Anything else has another owner, and is overwritten
+//! only if the admin asks for it.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::fs::directory::{self, Directory, Kind};
@@ -15,80 +15,80 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-/// How the names of all files begin that an installer makes and renames or removes before it ends.
-/// One that is there while no one holds the lock was left by an installer that was killed.
+/// Prefix of all files that an installer makes, and renames or removes before it ends. Such a file,
+/// while no process holds the lock, was left by a killed installer.
 pub const LEFTOVER: &str = ".flexvol-";
 
-/// What is there under a driver's name.
+/// Content found under a driver's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
     Absent,
     /// A driver that flexvol installed.
     Ours(Ours),
-    /// A driver of someone else.
+    /// A foreign driver.
     Foreign(Foreign),
-    /// Nothing that could be a driver.
+    /// Something that cannot be a driver.
     Broken(Broken),
 }
 
 /// A driver that flexvol installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ours {
-    /// What its side file says, or said when it was installed.
+    /// Settings of its side file, or those that it was installed with.
     pub settings: Settings,
-    /// What became of the side file.
+    /// State of the side file.
     pub side_file: SideFile,
-    /// The executable; `None` if someone removed it.
+    /// The executable; `None` if it was removed.
     pub program: Option<Program>,
-    /// What else is in the directory.
+    /// Other files in the directory.
     pub others: Vec<String>,
 }
 
-/// What became of a side file that an installer wrote.
+/// State of a side file that an installer wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SideFile {
-    /// It is there, with these permissions, edited or not.
+    /// It exists, with these permissions, edited or not.
     Whole {
         /// The permissions.
         mode: u32,
     },
-    /// Someone wrote another one, without the hash.
+    /// Another one without the hash has replaced it.
     Unstamped,
     /// It is gone.
     Missing,
-    /// It cannot be read; why.
+    /// It cannot be read, for this reason.
     Garbled(String),
 }
 
 /// A driver that flexvol did not install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// What kubelet would execute.
+    /// The file that kubelet would execute.
     pub executable: Executable,
-    /// A side file written by hand: its settings, or what is wrong with it.
+    /// A side file written by hand: its settings, or its error.
     pub side_file: Option<Result<Settings, String>>,
-    /// Everything but the two.
+    /// All other files in the directory.
     pub others: Vec<String>,
 }
 
-/// What has the executable's name.
+/// Directory entry with the executable's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Executable {
     /// Nothing.
     Missing,
     /// A regular file.
     File(Program),
-    /// A symlink, which kubelet follows, and where it leads.
+    /// A symlink with this target; kubelet follows it.
     Link(PathBuf),
-    /// What cannot be executed.
+    /// Anything that cannot be executed.
     Other,
 }
 
 /// An executable that is a regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What it is.
+    /// Its fingerprint.
     pub fingerprint: Fingerprint,
     /// Its permissions.
     pub mode: u32,
@@ -96,32 +96,32 @@ pub struct Program {
     pub owner: u32,
 }
 
-/// What cannot be a driver.
+/// Directory entry that cannot be a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A directory without anything in it: kubelet fails to execute what is not there.
+    /// An empty directory: kubelet fails because the executable is missing.
     Empty,
     /// A symlink to a directory: kubelet skips it at its start.
     Link(PathBuf),
-    /// A file or something else that is no directory.
+    /// A file, or anything else that is not a directory.
     NotADirectory,
 }
 
-/// The permissions of every executable we install.
+/// Permissions of every executable that we install.
 pub const PROGRAM_MODE: u32 = 0o755;
 
-/// The largest executable that is read, in bytes: a file with holes can be of any size.
+/// Limit for an executable that is read, in bytes: a file with holes can have any size.
 const PROGRAM_LIMIT: u64 = 1 << 30;
 
 impl Ours {
-    /// Whether the side file is there, and the executable is what was installed, with the
-    /// permissions it was installed with.
+    /// Reports whether the side file exists, and the executable has the content and the permissions
+    /// that it was installed with.
     pub fn is_intact(&self) -> bool {
         let is_executable = self.program.as_ref().is_some_and(|program| program.mode == PROGRAM_MODE);
         is_executable && self.has_whole_program() && matches!(self.side_file, SideFile::Whole { .. })
     }
 
-    /// Whether the executable is, byte for byte, what was installed.
+    /// Reports whether the executable is, byte for byte, the installed one.
     pub fn has_whole_program(&self) -> bool {
         let hash = self.program.as_ref().map(|program| &program.fingerprint.hash);
         hash.is_some() && hash == self.settings.hash.as_ref()
@@ -129,7 +129,7 @@ impl Ours {
 }
 
 impl SideFile {
-    /// Whether what it said is gone.
+    /// Reports whether the content of the side file is lost.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Missing | Self::Garbled(_))
     }
@@ -141,8 +141,8 @@ impl Found {
         Self::at(plugins, &name.directory())
     }
 
-    /// Looks at a directory of any name, even one that Kubernetes refuses: kubelet executes the
-    /// file in it that is named like the part after the last `~`.
+    /// Looks at a directory of any name, even one that Kubernetes rejects: kubelet executes the
+    /// file in it with the name after the last `~`.
     pub fn at(plugins: &Directory, directory: &str) -> Result<Self> {
         let executable = DriverName::executable_in(directory.as_ref()).to_str().unwrap_or_default();
         let Some(entry) = plugins.look(directory)? else { return Ok(Self::Absent) };
@@ -182,12 +182,12 @@ impl Found {
         })
     }
 
-    /// Whether there is nothing at all under the driver's name.
+    /// Reports whether there is nothing under the driver's name, or only an empty directory.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Absent | Self::Broken(Broken::Empty))
     }
 
-    /// The settings that are there.
+    /// Returns the settings, if there are any.
     pub fn settings(&self) -> Option<&Settings> {
         match self {
             Self::Ours(ours) => Some(&ours.settings),
@@ -196,7 +196,7 @@ impl Found {
         }
     }
 
-    /// The executable that is there, if it is a regular file.
+    /// Returns the executable, if it is a regular file.
     pub fn program(&self) -> Option<&Program> {
         match self {
             Self::Ours(ours) => ours.program.as_ref(),
@@ -228,17 +228,16 @@ fn parsed(content: Vec<u8>) -> Result<Settings, String> {
     side_file::parse(&text).map_err(|failure: Failure| failure.message())
 }
 
-/// Whether there is a side file that an installer wrote.
+/// Reports whether there is a side file that an installer wrote.
 pub(super) fn is_stamped(home: &Directory) -> Result<bool> {
     Ok(matches!(side_file(home)?, Some((Ok(settings), _)) if settings.hash.is_some()))
 }
 
-/// The side file with its permissions, if there is one; what is wrong with it, if it cannot be
-/// read.
+/// Returns the side file with its permissions, if there is one; if it is invalid, with its error.
 fn side_file(home: &Directory) -> Result<Option<(Result<Settings, String>, u32)>> {
     let Some(entry) = home.look(SIDE_FILE)? else { return Ok(None) };
     let parsed = match home.read(SIDE_FILE, SIZE_LIMIT) {
-        // Not the file is wrong, but who asks, or the disk.
+        // The file is not the problem: the caller lacks rights, or the disk fails.
         Err(error) if !directory::is_about_content(&error) => return Err(error),
         Err(error) => Err(format!("{error:#}")),
         Ok(content) => parsed(content.unwrap_or_default()),

@@ -1,8 +1,8 @@
 //! Mounted volumes of a driver: without the driver they cannot be unmounted.
 //!
-//! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be:
-//! kubelet may have one of its own. Volumes are known by kubelet's names for their targets, under
-//! any root. Those of CSI do not name their driver: what `flexvold csi` has noted does.
+//! The mount tables of this process, of pid 1 and of every kubelet are read if possible: kubelet
+//! may have a mount table of its own. Volumes are recognized by kubelet's names for their targets,
+//! under any root. Those of CSI do not name their driver: the journal of `flexvold csi` does.
 
 use super::refusal::{Reason, Refusal};
 use crate::inventory::pods::Pods;
@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The pause between two looks. A node that is drained unmounts a thousand volumes, each a change
-/// of the mount table, and all journals are read at each look.
+/// Pause between two checks. A node that is drained unmounts a thousand volumes: each one changes
+/// the mount table, and each check reads all journals.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reads of what is being written over, and the pause after the first, which doubles: a writer on a
-/// busy node may get no processor for a second.
+/// Limit for reads of a file that is being overwritten, and the pause after the first, which
+/// doubles: a writer on a busy node may get no CPU for a second.
 const TRIES: u32 = 10;
 const AGAIN: Duration = Duration::from_millis(1);
 
@@ -38,9 +38,9 @@ pub struct Volume {
     pub pod: Option<String>,
 }
 
-/// Refuses in a pod, which has `place` of the node's as a mount and does not see the volumes
-/// mounted there; kubelet does. Without a sight of it nothing is known, and nothing known must not
-/// mean that nothing is mounted. `or` is what else an admin can do.
+/// Fails in a pod that sees `place` only as a mount of its own, without the volumes mounted there,
+/// and does not see kubelet, which has them. Unknown mounts must not count as no mounts. `or` is
+/// the admin's alternative.
 pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
     if files::is_mount_root(place) && !process::is_on_host() && locate::kubelets()?.is_empty() {
         let text = format!(
@@ -51,24 +51,25 @@ pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
     Ok(())
 }
 
-/// Every mount of the node, if those are seen where `place` is.
+/// Returns every mount of the node; fails as [`sees_mounts`] does for `place`.
 pub fn mounts(place: &Path) -> Result<Vec<mount_table::Entry>> {
     sees_mounts(place, "")?;
     tables()?.read()
 }
 
-/// Every mounted volume of a driver, by its target; `state` is where the node's flexvol keeps what
-/// outlives a boot.
+/// Returns the mounted volumes of a driver, by target; `state` is the directory for what the node's
+/// flexvol keeps across boots.
 pub fn volumes(name: &DriverName, state: &Path) -> Result<Vec<Volume>> {
     Ok(volumes_in(&mut tables()?, state)?.remove(&name.directory()).unwrap_or_default())
 }
 
-/// Every mounted volume of every driver, by the name of the driver's directory.
+/// Returns the mounted volumes of every driver, by the name of the driver's directory.
 pub fn by_driver(state: &Path) -> Result<BTreeMap<String, Vec<Volume>>> {
     volumes_in(&mut tables()?, state)
 }
 
-/// Waits until no volume of the driver is mounted, at most so long; those that are left.
+/// Waits, for `patience` at most, until no volume of the driver is mounted. Returns those that are
+/// left.
 pub fn wait_until_idle(name: &DriverName, state: &Path, patience: Duration) -> Result<Vec<Volume>> {
     let (mut tables, start) = (tables()?, Instant::now());
     loop {
@@ -82,13 +83,13 @@ pub fn wait_until_idle(name: &DriverName, state: &Path, patience: Duration) -> R
     }
 }
 
-/// For people: how many, where, and of which pods.
+/// Describes volumes for people: how many, where, and of which pods.
 pub fn describe(volumes: &[Volume]) -> String {
     described(volumes, &Pods::known())
 }
 
 fn described(volumes: &[Volume], names: &Pods) -> String {
-    /// Volumes that a message names.
+    /// Maximum number of volumes that a message names.
     const NAMED: usize = 5;
     let shown = volumes.iter().take(NAMED).map(|volume| match &volume.pod {
         Some(uid) => {
@@ -120,7 +121,7 @@ fn volumes_in(tables: &mut Tables, state: &Path) -> Result<BTreeMap<String, Vec<
     Ok(volumes)
 }
 
-/// The volume at a target, and the name of the directory of the driver it belongs to.
+/// Returns the volume at a target, and the name of its driver's directory.
 fn volume(target: &Path, served: &BTreeMap<PathBuf, String>) -> Option<(String, Volume)> {
     let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
     let mut parts = dir.below.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
@@ -129,8 +130,8 @@ fn volume(target: &Path, served: &BTreeMap<PathBuf, String>) -> Option<(String, 
     Some((driver, Volume { target: target.to_owned(), pod }))
 }
 
-/// Volumes served over CSI: the driver's directory by the volume's, from `pods` or `plugins` on,
-/// under any root. Files that cannot be read are left out: they may be lost as well.
+/// Returns the volumes served over CSI: the driver's directory by the volume's, from `pods` or
+/// `plugins` on, under any root. Files that cannot be read count as lost, and are skipped.
 fn over_csi(state: &Path) -> BTreeMap<PathBuf, String> {
     let mut served = BTreeMap::new();
     for file in journals(state) {
@@ -142,7 +143,7 @@ fn over_csi(state: &Path) -> BTreeMap<PathBuf, String> {
     served
 }
 
-/// Entry in a file. Read again while `flexvold` is writing over it.
+/// Returns the entry in a file. Reads again while `flexvold` overwrites the file.
 fn noted(file: &Path) -> Option<Entry> {
     let read = |already: u32| {
         let entry = Entry::parse(&files::read_small(file, csi_journal::LIMIT).ok()??).ok();
@@ -154,7 +155,7 @@ fn noted(file: &Path) -> Option<Entry> {
     (0..TRIES).find_map(read)
 }
 
-/// `<state>/csi/<CSI name>/volumes/<volume>.json`.
+/// Returns all `<state>/csi/<CSI name>/volumes/<volume>.json`.
 fn journals(state: &Path) -> impl Iterator<Item = PathBuf> {
     let names = |path: PathBuf| {
         listing::names(&path).unwrap_or_default().into_iter().map(move |name| path.join(name))

@@ -1,8 +1,7 @@
-//! What is in a plugin directory: whose each driver is, whether kubelet loads it, and which volumes
-//! need it.
+//! List of a plugin directory: the owner of each driver, whether kubelet loads it, and its volumes.
 //!
-//! Foreign drivers are listed like our own. Nothing is changed, and no lock is taken: an installer
-//! at work is seen as it was or as it will be.
+//! Foreign drivers are listed like our own. The list changes nothing and takes no lock: during an
+//! installation it shows the state before or after it.
 
 use super::found::{Broken, Found, Ours, PROGRAM_MODE, Program, SideFile};
 use super::in_use::{self, Volume};
@@ -30,42 +29,42 @@ use std::path::Path;
 pub struct Item {
     /// The name: of a driver directory, mostly `vendor~driver`.
     pub directory: OsString,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// What the executable is, if there is one.
+    /// The executable, if there is one.
     pub program: Option<Program>,
-    /// Which of flexvol's drivers it is, if it is one.
+    /// The driver of flexvol that it is, if it is one.
     pub driver: Option<String>,
-    /// What kubelet makes of it; `None` if no one asked.
+    /// kubelet's result for it; `None` if it was not examined.
     pub finding: Option<Finding>,
-    /// The volumes of it that are mounted on this node.
+    /// Its volumes that are mounted on this node.
     pub volumes: Vec<Volume>,
 }
 
-/// Who put something into the plugin directory.
+/// Owner of an entry in the plugin directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// flexvol, and it is as it was installed.
     Flexvol,
-    /// flexvol, but someone changed it since; what.
+    /// flexvol, but it was changed since; the changes.
     Altered(String),
-    /// A flexvol that was copied there by hand.
+    /// A flexvol executable that was copied there by hand.
     ByHand,
-    /// Someone else.
+    /// A foreign owner.
     Foreign,
-    /// It is no driver; why.
+    /// It is no driver, for this reason.
     Nobody(String),
-    /// It cannot be looked at; why, or the fix.
+    /// It cannot be examined; the reason, or the fix.
     Unknown(String),
 }
 
-/// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver
-/// is run as kubelet runs it.
+/// Lists everything in a plugin directory, in the order of names. With `terms`, it runs the `init`
+/// of each driver as kubelet does.
 pub fn list(place: &PluginDirPath, terms: Option<&Terms>) -> Result<Vec<Item>> {
     list_noted(place, paths::STATE.as_ref(), terms)
 }
 
-/// [`list`], with another directory of state, as the node calls it.
+/// Does the same as [`list`], with another directory of state, which is a path on the node.
 pub fn list_noted(place: &PluginDirPath, state: &Path, terms: Option<&Terms>) -> Result<Vec<Item>> {
     let Some(opened) = Opened::open(place)? else {
         let text = format!(
@@ -75,7 +74,7 @@ pub fn list_noted(place: &PluginDirPath, state: &Path, terms: Option<&Terms>) ->
         return Err(Failure::new(Code::NotFound, text).into());
     };
     let plugins = opened.directory;
-    // What is mounted is worth knowing, but not having it is no reason to show nothing.
+    // An error here is no reason to show nothing: the volumes are only additional information.
     let mut volumes = place.below(state).and_then(|state| in_use::by_driver(&state)).unwrap_or_default();
     let names = plugins.names()?.into_iter();
     let look = Look { place, state, plugins: &plugins };
@@ -86,7 +85,7 @@ pub fn list_noted(place: &PluginDirPath, state: &Path, terms: Option<&Terms>) ->
     Ok(items)
 }
 
-/// Runs their `init` at the same time: one that hangs holds up no other.
+/// Runs `init` of all of them at the same time: one that hangs does not delay the others.
 fn probe(items: &mut [Item], plugins: &Path, terms: &Terms) {
     let is_gone = |item: &Item| matches!(listing::kind_of(&plugins.join(&item.directory)), Ok(None));
     let is_known = |item: &Item| item.finding.is_some() || matches!(item.owner, Owner::Unknown(_));
@@ -97,7 +96,7 @@ fn probe(items: &mut [Item], plugins: &Path, terms: &Terms) {
     }
 }
 
-/// Where and how one looks.
+/// Plugin directory and state that all items have in common.
 struct Look<'a> {
     place: &'a PluginDirPath,
     state: &'a Path,
@@ -115,23 +114,23 @@ fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volu
 fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<Item> {
     let Look { place, state, plugins } = look;
     let text = name.to_string_lossy().into_owned();
-    // One that was removed just now is found to be absent.
+    // An entry that was removed just now is found to be absent below.
     let kind = plugins.look(&name)?.map_or(Kind::Directory, |entry| entry.kind);
     if let Some(why) = scan::ignored(&name, kind) {
         let (owner, finding) = (Owner::Nobody(why.to_string()), Some(Finding::Ignored(why)));
         return Ok(Item { directory: name, owner, program: None, driver: None, finding, volumes });
     }
-    // Names of any bytes are possible; one that is no text is no driver's.
+    // Names of any bytes are possible; a name that is not text belongs to no driver.
     let found = match Found::at(plugins, &text) {
         Err(error) => {
-            // Neither may its init be run: kubelet is root and may do more than we.
+            // Its init must not run either: kubelet is root and may do more than we.
             let fix = if directory::is_forbidden(&error) { ": run this as root" } else { "" };
             let owner = Owner::Unknown(format!("{error:#}{fix}"));
             return Ok(Item { directory: name, owner, program: None, driver: None, finding: None, volumes });
         }
         Ok(found) => found,
     };
-    // Who may not read receipts sees what there is without them.
+    // Without the right to read receipts, the entry is shown as it was found.
     let known = Receipts::of(place, state, &text).and_then(|all| all.known_again(found.clone(), plugins));
     let (found, receipt) = known.unwrap_or((found, None));
     Ok(Item {
@@ -159,7 +158,7 @@ fn owner(found: &Found, is_noted: bool) -> Owner {
     }
 }
 
-/// What became of one that is not as it was installed.
+/// Describes the differences from what was installed.
 fn altered(ours: &Ours) -> String {
     let side_file = match &ours.side_file {
         SideFile::Missing => Some("its side file is gone"),
@@ -181,7 +180,7 @@ fn altered(ours: &Ours) -> String {
     told.collect::<Vec<_>>().join(", and ")
 }
 
-/// Which of our drivers a flexvol in this directory is: the side file says, else the name.
+/// Returns which of our drivers a flexvol in this directory is, by the side file, else by the name.
 fn driver(found: &Found, directory: &str) -> Option<String> {
     found.program()?.fingerprint.version.as_ref()?;
     let named = found.settings().and_then(|settings: &Settings| settings.driver.clone());
@@ -192,12 +191,12 @@ fn driver(found: &Found, directory: &str) -> Option<String> {
 }
 
 impl Item {
-    /// The version, of a flexvol.
+    /// Returns the version, if it is a flexvol.
     pub fn version(&self) -> Option<&str> {
         self.program.as_ref()?.fingerprint.version.as_deref()
     }
 
-    /// What an admin should do something about, each in one line.
+    /// Returns the problems that an admin should fix, one line each.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         match &self.owner {
@@ -228,7 +227,7 @@ impl Item {
         problems
     }
 
-    /// Whether kubelet has no driver here.
+    /// Reports whether kubelet has no driver here.
     pub fn is_unusable(&self) -> bool {
         matches!(self.finding, Some(Finding::Failed(_) | Finding::Ignored(_)))
     }

@@ -1,5 +1,5 @@
-//! What killed installers left in a plugin directory: hidden names, which the next installation
-//! removes.
+//! Leftovers of killed installers in a plugin directory: hidden names. The next installation
+//! removes them.
 
 use super::install::stage;
 use super::opened::{Opened, PluginDirPath};
@@ -11,11 +11,11 @@ use flexvol_linux::proc::process;
 use std::path::Path;
 use std::time::Duration;
 
-/// An installer at work takes less.
+/// Limit for the lock of an installer at its usual work.
 const USUAL: Duration = Duration::from_secs(2);
 
-/// The names, those inside of drivers' directories as `vendor~driver/name`; none while an installer
-/// is at work.
+/// Returns the names; in drivers' directories as `vendor~driver/name`. Empty while an installer
+/// works.
 pub fn of(plugins: &Path) -> Vec<String> {
     let Ok(Some(directory)) = Directory::open(plugins) else { return Vec::new() };
     if directory.lock(&Deadline::for_undo(Duration::ZERO)).is_err() {
@@ -30,15 +30,15 @@ pub fn of(plugins: &Path) -> Vec<String> {
     names
 }
 
-/// Who holds the directory for so long that it is no installer at its usual work: `pid 7, running
-/// for 90 s`.
+/// Returns the process that holds the directory for longer than an installer usually does: `pid 7,
+/// flexvol, running for 90 s`.
 pub fn holder(plugins: &Path) -> Option<String> {
     let directory = Directory::open(plugins).ok()??;
     directory.lock(&Deadline::for_undo(USUAL)).err()?;
     let locks = files::read_text(Path::new("/proc/locks")).unwrap_or_default();
     let inode = directory.identity().ok()?.1;
-    // `1: FLOCK  ADVISORY  WRITE 7 08:01:1234 0 EOF`: the same inode of another device is hardly
-    // locked, too.
+    // `1: FLOCK  ADVISORY  WRITE 7 08:01:1234 0 EOF`: only the inode is compared. A lock on the
+    // same inode of another device is unlikely.
     let holds = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, pid, file, ..] = words[..] else { return None };
@@ -55,7 +55,7 @@ pub fn holder(plugins: &Path) -> Option<String> {
     ))
 }
 
-/// Removes them, under the lock.
+/// Removes the leftovers, under the lock.
 pub fn clear(plugins: &Path) -> Result<()> {
     let place = PluginDirPath::new(plugins);
     let Some(opened) = Opened::open(&place)? else { return Ok(()) };
@@ -64,7 +64,7 @@ pub fn clear(plugins: &Path) -> Result<()> {
     homes(&directory).iter().try_for_each(|(_, home)| stage::clean(home))
 }
 
-/// The directories of drivers, of whoever.
+/// Returns the directories of all drivers, ours and foreign ones.
 fn homes(plugins: &Directory) -> Vec<(String, Directory)> {
     let names = plugins.names().unwrap_or_default().into_iter().filter_map(|name| name.into_string().ok());
     let drivers = names.filter(|name| name.contains('~') && !name.starts_with('.'));

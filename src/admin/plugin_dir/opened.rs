@@ -9,41 +9,41 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long another installer is waited for. One takes well below a second.
+/// Deadline for another installer to unlock the directory; it takes well below a second.
 pub const INSTALLER_WAIT: Duration = Duration::from_mins(1);
 
-/// How often a directory is opened again that was replaced while its lock was waited for.
+/// Limit for attempts to lock a directory that is replaced during the wait.
 const ATTEMPTS: usize = 5;
 
-/// Where a plugin directory is.
+/// Location of a plugin directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginDirPath {
-    /// As the node calls it.
+    /// Path on the node.
     pub directory: PathBuf,
-    /// Where the node's file system begins for us: an image, or a host mounted into a container.
-    /// `None` for our own.
+    /// Root of the node's file system for this process: an image, or a host mounted into a
+    /// container. `None` for our own root.
     pub root: Option<PathBuf>,
-    /// How long another installer may hold it.
+    /// Limit for the wait for another installer's lock.
     pub patience: Duration,
 }
 
 impl PluginDirPath {
-    /// A plugin directory of this node.
+    /// Makes the location of a plugin directory of this node.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), root: None, patience: INSTALLER_WAIT }
     }
 
-    /// The root.
+    /// Returns the root.
     pub fn root(&self) -> &Path {
         self.root.as_deref().unwrap_or(Path::new("/"))
     }
 
-    /// The directory as we reach it, absolute.
+    /// Returns the directory's absolute path for this process.
     pub fn path(&self) -> Result<PathBuf> {
         self.below(&self.directory)
     }
 
-    /// Another path of the same node as we reach it.
+    /// Translates another path on the same node into a path for this process.
     pub fn below(&self, path: &Path) -> Result<PathBuf> {
         match &self.root {
             Some(root) => directory::resolve(&std::path::absolute(root)?, path),
@@ -60,7 +60,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens it; `None` if it does not exist. What is no directory is refused.
+    /// Opens it; `None` if it does not exist. Refuses anything that is not a directory.
     pub fn open(place: &PluginDirPath) -> Result<Option<Self>> {
         let path = place.path()?;
         if let Some(in_the_way) = exec_dir::in_the_way(&path) {
@@ -76,7 +76,7 @@ impl Opened {
         Self::open(place)?.context("the plugin directory was removed meanwhile: install again")
     }
 
-    /// Holds it against other installers.
+    /// Locks it against other installers.
     pub fn lock(self, place: &PluginDirPath) -> Result<Self> {
         let (deadline, mut opened) = (Deadline::after(place.patience), self);
         for _ in 0..ATTEMPTS {

@@ -1,35 +1,36 @@
-//! What was installed, noted outside the plugin directory: so damage is told from someone else's
-//! driver, and what was lost comes back with the settings it had.
+//! Receipts of installed drivers, outside the plugin directory: they distinguish damage from a
+//! foreign driver, and a lost driver comes back with its settings.
 //!
 //! ```text
-//! <state>/installed/vendor~driver@<hash of the plugin directory's path>      0600, in a directory
-//! of 0700; JSON ```
+//! <state>/installed/vendor~driver@<hash of the plugin directory's path>
+//! ```
 //!
-//! A receipt is written before the rename that makes its program visible, and names the program
-//! before it, too: killed in between, either is known. It goes with `uninstall` and `--roll-back`.
-//! One that cannot be read, or that others could have written, is none.
+//! A receipt is JSON, with mode 0600, in a directory with mode 0700. It is written before the
+//! rename that makes its program visible, and also names the program before that one: if the
+//! installer is killed in between, both are known. `uninstall` and `--roll-back` remove it. A
+//! receipt that cannot be read, or that others could have written, does not count.
 //!
-//! A driver whose side file bears a hash is ours without a receipt, as before there were any. Of
-//! all else a receipt decides, by the executable:
+//! A driver whose side file has a hash is ours without a receipt, as in releases before receipts.
+//! For anything else a receipt decides, by the executable:
 //!
 //! | executable | side file | ours |
 //! |---|---|---|
-//! | nothing, also no directory | any | yes |
+//! | missing, also without a directory | any | yes |
 //! | as installed, byte for byte | any | yes |
-//! | empty, or shorter and equal as far as it goes | any | yes |
-//! | the very file (inode and time of birth) with its first bytes, or what the kernel cannot run |
-//! any | yes |
-//! | any, while someone has it open for writing | any | no: look again when they have closed it |
-//! | all else: a symlink, a directory, another program | any | no: foreign |
+//! | empty, or a truncated copy of the installed one | any | yes |
+//! | same inode and birth time; first bytes equal, or the kernel cannot run it | any | yes |
+//! | as in the two rows above, while open for writing | any | no: check again once it is closed |
+//! | anything else: a symlink, a directory, another program | any | no: foreign |
 //!
-//! Ours is put back by `install` and `deploy`, removed by `uninstall`, and *altered* to `doctor`
-//! and `list` if anything of it is not as installed. Foreign is refused by the first two unless
-//! told `--take-over`, and by `uninstall`. ARCHITECTURE.md has the whole table,
-//! tests/node/install/heal.rs plays it.
+//! `install` and `deploy` restore a driver that is ours, `uninstall` removes it, and `doctor` and
+//! `list` call it *altered* if any part of it is not as installed. `install` and `deploy` refuse a
+//! foreign driver unless `--take-over` is given; `uninstall` always refuses it. ARCHITECTURE.md has
+//! the whole table, and tests/node/install/heal.rs tests it.
 //!
-//! *Any* side file is one that is gone, is no JSON, or bears no hash; the settings of the last are
-//! the admin's, and are kept. One that is JSON, but wrong, is an admin's mistake: told, and not
-//! touched. Neither is one that is a symlink or no file, or that someone has open for writing.
+//! *Any* side file means: it is missing, is not JSON, or has no hash; in the last case its settings
+//! are the admin's, and are kept. A side file that is JSON, but wrong, is an admin's mistake: it is
+//! reported, and not touched. A side file that is a symlink or no file, or that is open for
+//! writing, is not touched either.
 
 use super::found::{Executable, Foreign, Found, Ours, Program, SideFile};
 use super::install::source::Source;
@@ -47,19 +48,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// The largest receipt that is read, in bytes: the side file is in it.
+/// Limit for a receipt that is read, in bytes: it contains the side file.
 const LIMIT: usize = SIZE_LIMIT + (1 << 16);
 
-/// The longest name of a directory that is part of a receipt's name: more is added to it.
+/// Limit for a directory's name within a receipt's name, in bytes: the receipt's name is longer.
 const LONG: usize = 200;
 
-/// What was installed under one name in one plugin directory.
+/// Record of what was installed under one name in one plugin directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Receipt {
     /// The side file.
     pub settings: Settings,
-    /// The executable, and after an upgrade the one before.
+    /// The executable, and after an upgrade also the previous one.
     pub programs: Vec<Known>,
 }
 
@@ -71,13 +72,13 @@ pub struct Known {
     size: u64,
     /// Its first bytes, in hexadecimal.
     head: String,
-    /// Which file it was; `None` where the file system does not say when files were made, and
-    /// numbers of inodes come again.
+    /// Identity of the file; `None` on a file system that does not record birth times, as inode
+    /// numbers are used again.
     birth: Option<Birth>,
 }
 
 impl Known {
-    /// An executable in an opened directory.
+    /// Describes an executable in an opened directory.
     pub fn of(fingerprint: &Fingerprint, home: &Directory, name: &str) -> Self {
         let birth = home.birth(name).ok().flatten();
         let (hash, head) = (fingerprint.hash.clone(), hexadecimal(&fingerprint.head));
@@ -88,7 +89,7 @@ impl Known {
         self.hash == program.hash
     }
 
-    /// Whether this is what is left of it.
+    /// Reports whether `program` is a remainder of this executable.
     fn is_left(&self, program: &Fingerprint, birth: Option<Birth>, source: Option<&Source>) -> Result<bool> {
         let begins = self.head.starts_with(&hexadecimal(&program.head));
         let is_same_file = birth.is_some() && birth == self.birth;
@@ -104,7 +105,7 @@ impl Known {
     }
 }
 
-/// Where the receipt of one driver is.
+/// Location of one driver's receipt.
 #[derive(Clone, Debug)]
 pub struct Receipts {
     state: PathBuf,
@@ -113,7 +114,8 @@ pub struct Receipts {
 }
 
 impl Receipts {
-    /// Of a driver's directory in a plugin directory; `state` is as the node calls it.
+    /// Returns the location for a driver's directory in a plugin directory; `state` is as on the
+    /// node.
     pub fn of(place: &PluginDirPath, state: &Path, directory: &str) -> Result<Self> {
         let called = if place.root.is_some() { place.directory.clone() } else { place.path()? };
         let called: PathBuf = called.components().collect();
@@ -125,7 +127,7 @@ impl Receipts {
         Ok(Self { state: place.below(state)?, name, directory: directory.to_owned() })
     }
 
-    /// Reads it. What someone else could have written is not believed.
+    /// Reads the receipt. A receipt that others could have written does not count.
     pub fn read(&self) -> Result<Option<Receipt>> {
         match self.content() {
             Err(error) if directory::is_about_content(&error) || directory::is_forbidden(&error) => Ok(None),
@@ -149,7 +151,7 @@ impl Receipts {
         if is_private(&all, &self.name, Kind::File)? { all.read(&self.name, LIMIT) } else { Ok(None) }
     }
 
-    /// What was found of the driver, as the receipt knows it; and the receipt.
+    /// Applies the receipt to what was found of the driver; returns the result and the receipt.
     pub fn known_again(&self, found: Found, plugins: &Directory) -> Result<(Found, Option<Receipt>)> {
         let Some(receipt) = self.read()? else { return Ok((found, None)) };
         let source = matches!(found, Found::Foreign(_)).then(|| Source::own().ok()).flatten();
@@ -157,32 +159,32 @@ impl Receipts {
         Ok((found, Some(receipt)))
     }
 
-    /// The directories of drivers that were installed in a plugin directory, also of those that are
-    /// not there any more.
+    /// Returns the directories of drivers that were installed in a plugin directory, also of those
+    /// that are no longer there.
     pub fn all(place: &PluginDirPath, state: &Path) -> Result<Vec<String>> {
         let this = Self::of(place, state, "")?;
         let Some(all) = Directory::open(&this.state.join(paths::RECEIPTS))? else { return Ok(Vec::new()) };
         let names = all.names()?.into_iter().filter_map(|name| name.into_string().ok());
-        // A draft that a killed writer has left is none, and of a long name there is only the hash.
+        // A draft of a killed writer is no receipt, and of a long name only the hash is stored.
         let names = names.filter(|name| !name.starts_with(['.', '~']));
         Ok(names.filter_map(|name| Some(name.strip_suffix(&this.name)?.to_owned())).collect())
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes the receipt, completely or not at all.
     pub fn write(&self, receipt: &Receipt) -> Result<()> {
         directory::make_all(&self.state)?;
         files::make_private(&self.state.join(paths::RECEIPTS))?;
         files::replace(&self.path(), &serde_json::to_vec(receipt)?)
     }
 
-    /// Keeps a side file that no one can read, which is to be replaced; where.
+    /// Saves an unreadable side file that is to be replaced; returns the path of the copy.
     pub fn set_aside(&self, side_file: &[u8]) -> Result<PathBuf> {
         files::make_private(&self.state.join(paths::RECEIPTS))?;
         files::replace(&self.aside(), side_file)?;
         Ok(self.aside())
     }
 
-    /// Removes it, and what was set aside. One that is not there is removed.
+    /// Removes the receipt and the saved side file. A missing file is not an error.
     pub fn forget(&self) -> std::io::Result<()> {
         files::forget(&self.aside()).and(files::forget(&self.path()))
     }
@@ -202,8 +204,8 @@ fn parsed(content: &[u8]) -> Option<Receipt> {
 }
 
 impl Receipt {
-    /// What is there, after what was installed there is known. `source` is what may have been
-    /// installed.
+    /// Returns what was found; a foreign driver becomes ours if this receipt knows it. `source` is
+    /// an executable that may have been installed.
     pub fn recognize(
         &self,
         found: Found,
@@ -224,7 +226,7 @@ impl Receipt {
         Ok(Found::Ours(Ours { settings, side_file, program, others }))
     }
 
-    /// Whether an executable is one that was installed, or what is left of it.
+    /// Reports whether an executable is an installed one, or the remainder of one.
     pub fn claims(
         &self,
         program: &Program,
@@ -245,7 +247,7 @@ impl Receipt {
         Ok(false)
     }
 
-    /// What is to be made of a side file without a hash; `None` if it must not be touched.
+    /// Returns state and settings for a side file without a hash; `None` if it must not be touched.
     fn side_file(&self, foreign: &Foreign, home: &Directory) -> Result<Option<(SideFile, Settings)>> {
         let Settings { version, hash, .. } = self.settings.clone();
         Ok(match &foreign.side_file {
@@ -259,8 +261,8 @@ impl Receipt {
     }
 }
 
-/// Whether no one can have meant the side file: it is no JSON object, and no one is writing it.
-/// Another one is an admin's, who made a mistake, and hears of it.
+/// Reports whether the side file cannot be intended: it is not a JSON object, and no process writes
+/// it. Any other invalid side file is an admin's mistake, which is reported.
 fn is_garbled(home: &Directory) -> Result<bool> {
     let is_file = home.look(SIDE_FILE)?.is_some_and(|entry| entry.kind == Kind::File);
     if !is_file || home.is_being_written(SIDE_FILE)? {

@@ -1,20 +1,20 @@
-//! Why an installer did not do what it was asked to, for people and for scripts.
+//! Refusals of an installer, for people and for scripts.
 
 use std::error::Error;
 use std::fmt;
 
-/// What a script branches on; the command line gives each an exit status of its own.
+/// Reason on which a script can branch; the command line gives each an exit status of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// What was asked for cannot be meant.
+    /// The request makes no sense.
     Usage,
-    /// A driver of someone else is in the way.
+    /// A foreign driver is in the way.
     Foreign,
     /// A newer version is installed.
     Newer,
     /// Volumes of the driver are mounted.
     InUse,
-    /// The node or the plugin directory is not fit for it.
+    /// The node or the plugin directory does not meet the requirements.
     Preflight,
     /// The driver failed its own `init`, so it never became visible.
     SelfCheck,
@@ -24,29 +24,29 @@ pub enum Reason {
     Locked,
 }
 
-/// A refusal. The world is as it was, but for [`Reason::NotCalled`].
+/// Refusal. Nothing has changed, except for [`Reason::NotCalled`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// For scripts.
+    /// The reason, for scripts.
     pub reason: Reason,
-    /// For people: one line with the next step in it.
+    /// The message, for people: one line that includes the next step.
     pub message: String,
 }
 
 impl Refusal {
-    /// A refusal with a message in house style.
+    /// Makes a refusal; its message says what is wrong, then what to do.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    /// The reason in an error's chain; `None` if it simply failed.
+    /// Returns the reason in an error's chain; `None` if it is not a refusal.
     pub fn reason_of(error: &anyhow::Error) -> Option<Reason> {
         error.downcast_ref::<Self>().map(|refusal| refusal.reason)
     }
 }
 
 impl Reason {
-    /// The word for it in JSON.
+    /// Returns its word in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Usage => "usage",

@@ -1,8 +1,8 @@
-//! Taking a driver out of the plugin directory: unlink, then rmdir.
+//! Removal of a driver from the plugin directory: unlink, then rmdir.
 //!
-//! The executable goes first: for kubelet that is the clean end of a driver. The side file goes
-//! last, because it says that the directory is ours, and a killed uninstall must be able to go on.
-//! Nothing is removed that flexvol did not put there or keep a copy of.
+//! The executable is removed first: for kubelet that is the clean end of a driver. The side file is
+//! removed last, because it marks the directory as ours, and a killed uninstall must be able to
+//! continue. Only files that flexvol installed, or has a copy of, are removed.
 
 use super::found::{Broken, Executable, Foreign, Found, LEFTOVER, Ours, Program};
 use super::in_use::{self, Volume};
@@ -20,44 +20,44 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How much of a stranger's name is shown, in bytes.
+/// Limit for a foreign file's name in a message, in bytes.
 const NAME_LIMIT: usize = 255;
 
-/// What an admin asks for.
+/// Request to uninstall a driver.
 #[derive(Clone, Debug)]
 pub struct UninstallRequest {
     /// The driver.
     pub name: DriverName,
-    /// Where.
+    /// The plugin directory.
     pub place: PluginDirPath,
-    /// Where replaced drivers are kept, as the node calls it.
+    /// Directory in which replaced drivers are kept, as a path on the node.
     pub state: PathBuf,
-    /// What to do while volumes are mounted.
+    /// Behaviour while volumes are mounted.
     pub busy: Busy,
 }
 
-/// What to do while volumes of the driver are mounted.
+/// Behaviour while volumes of the driver are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
     /// Refuse.
     Refuse,
-    /// Wait until none is, so long; then refuse.
+    /// Wait for so long until none is mounted, then refuse.
     Wait(Duration),
-    /// Remove the driver all the same, also where no one sees them: pods with such volumes will not
-    /// terminate until it is back.
+    /// Remove the driver nevertheless, also if mounts cannot be seen: pods with such volumes do not
+    /// terminate until the driver is back.
     Ignore,
 }
 
-/// What was done.
+/// Result of an uninstallation.
 #[derive(Clone, Debug)]
 pub struct Removed {
-    /// Whether anything was there.
+    /// True if anything was there.
     pub was_there: bool,
-    /// What an admin should know.
+    /// Notes for the admin.
     pub warnings: Vec<String>,
 }
 
-/// Removes one driver from one plugin directory. An error that is a [`Refusal`] says why not.
+/// Removes one driver from one plugin directory. If the error is a [`Refusal`], it has the reason.
 pub fn uninstall(request: &UninstallRequest) -> Result<Removed> {
     let start = Instant::now();
     loop {
@@ -65,7 +65,7 @@ pub fn uninstall(request: &UninstallRequest) -> Result<Removed> {
             Busy::Wait(patience) => patience.saturating_sub(start.elapsed()),
             Busy::Refuse | Busy::Ignore => Duration::ZERO,
         };
-        // Without the lock: others may install meanwhile.
+        // The wait holds no lock: others may install meanwhile.
         if request.busy != Busy::Ignore && is_ours(request)? {
             in_use::sees_mounts(&request.place.path()?, ", or uninstall it with --force")?;
             in_use::wait_until_idle(&request.name, &state(request)?, patience)?;
@@ -81,7 +81,7 @@ fn is_busy(error: &anyhow::Error) -> bool {
     Refusal::reason_of(error) == Some(Reason::InUse)
 }
 
-/// Whether it is worth waiting at all.
+/// Reports whether the driver is ours: otherwise a wait is useless.
 fn is_ours(request: &UninstallRequest) -> Result<bool> {
     let plugins = Opened::open(&request.place)?;
     let found = plugins
@@ -89,12 +89,12 @@ fn is_ours(request: &UninstallRequest) -> Result<bool> {
     Ok(Installed::of(&found).is_some())
 }
 
-/// What is there, and the receipt of it.
+/// Returns the driver that is there, and its receipt.
 fn look(request: &UninstallRequest, plugins: &Directory) -> Result<(Found, Option<Receipt>)> {
     receipts(request)?.known_again(Found::look(plugins, &request.name)?, plugins)
 }
 
-/// A driver that flexvol has put there.
+/// Driver that flexvol has installed.
 struct Installed {
     settings: Settings,
     /// The executable, if it is a regular file.
@@ -102,8 +102,8 @@ struct Installed {
 }
 
 impl Installed {
-    /// Also where a symlink of someone else's is still in place of the executable: its take-over
-    /// did not come to its end.
+    /// Returns a driver that flexvol has installed. If its executable is still a foreign symlink,
+    /// the take-over was not completed.
     fn of(found: &Found) -> Option<Self> {
         let (settings, program) = match found {
             Found::Ours(Ours { settings, program, .. }) => (settings, program.clone()),
@@ -155,7 +155,7 @@ fn remove(
     if !busy.is_empty() && request.busy != Busy::Ignore {
         return Err(in_use_refusal(name, &busy, request.busy).into());
     }
-    // Before the side file, by which the driver is ours without it.
+    // The receipt is removed before the side file, as the side file alone marks the driver as ours.
     let mut warnings: Vec<_> = forget(request).into_iter().collect();
     home.remove(name.executable())?;
     for other in &others {
@@ -180,8 +180,8 @@ fn remove(
     Ok(Removed { was_there: true, warnings })
 }
 
-/// Some drivers mount what their volumes share in their own directory: removing that would empty
-/// it.
+/// Fails if anything is mounted in the driver's directory. Some drivers mount there what their
+/// volumes share: removing the directory would empty it.
 fn check_mounts(home: &Directory) -> Result<()> {
     let path = home.path().canonicalize().with_context(|| format!("look at {}", home.path().display()))?;
     match mount_table::below(&path)?.first() {
@@ -201,7 +201,7 @@ fn remove_directory(plugins: &Directory, name: &DriverName) -> Result<()> {
     plugins.sync()
 }
 
-/// The node's directory of state as we reach it.
+/// Returns the node's directory of state, as a path for this process.
 fn state(request: &UninstallRequest) -> Result<PathBuf> {
     request.place.below(&request.state)
 }
@@ -210,8 +210,8 @@ fn receipts(request: &UninstallRequest) -> Result<Receipts> {
     Receipts::of(&request.place, &request.state, &request.name.directory())
 }
 
-/// Removes the receipt; why it could not. With it the next installation has the settings of this
-/// one.
+/// Removes the receipt, or returns a warning: with the receipt, the next installation would reuse
+/// the settings of this one.
 fn forget(request: &UninstallRequest) -> Option<String> {
     let forgotten = receipts(request).and_then(|receipts| Ok(receipts.forget()?));
     let told = |error: anyhow::Error| {
@@ -229,7 +229,7 @@ fn kept_in(request: &UninstallRequest) -> Result<PathBuf> {
     .kept_in()
 }
 
-/// The names of all that an installer does not put there, in their very bytes.
+/// Returns the names, as exact bytes, of all files that an installer does not put there.
 fn others(name: &DriverName, home: &Directory) -> Result<Vec<OsString>> {
     let mut names = home.names()?;
     names.retain(|other| {
@@ -239,7 +239,7 @@ fn others(name: &DriverName, home: &Directory) -> Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Every file must be ours, or one that there is an equal copy of.
+/// Fails unless every file is ours, or has an equal copy.
 fn check_content(
     name: &DriverName,
     installed: &Installed,
@@ -260,7 +260,7 @@ fn check_content(
     Ok(())
 }
 
-/// Whether an equal copy is kept. What cannot be compared is not known to be the same.
+/// Reports whether an equal copy is kept. Fails if none is, and one could not be compared.
 fn is_kept(name: &OsStr, home: &Directory, kept: &[Directory]) -> Result<bool> {
     let mut failed = None;
     for copy in kept {

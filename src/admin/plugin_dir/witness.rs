@@ -1,10 +1,10 @@
-//! The proof that kubelet itself has called a driver that was just installed.
+//! Proof that kubelet itself has called a driver that was just installed.
 //!
-//! Two things are looked at. Does a kubelet watch the plugin directory? Its inotify watches stand
-//! in /proc/PID/fdinfo, with the inode of what they watch; if none does, it is the wrong directory.
-//! And did a child of that kubelet execute the new file? The kernel tells who does (fanotify), from
-//! before the file became visible. kubelet is lazy: it looks at what changed when it next works on
-//! a pod with volumes.
+//! Two facts prove it. First, a kubelet watches the plugin directory: /proc/PID/fdinfo has its
+//! inotify watches, with the inode of what they watch. If there is no such watch, it is the wrong
+//! directory. Second, a child of that kubelet executed the new file: the kernel reports each
+//! execution (fanotify), from before the file became visible. kubelet reacts late: it checks for
+//! changes when it next works on a pod with volumes.
 
 use super::install::Report;
 use super::refusal::{Reason, Refusal};
@@ -18,24 +18,24 @@ use flexvol_linux::proc::process;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often we ourselves execute a driver after it became visible.
+/// Number of times that we execute a driver ourselves after it became visible.
 const OWN_RUNS: usize = 1;
 
-/// Notes every execution of a new driver. Made before anybody can see it.
+/// Observer of all executions of a new driver. It is made before the driver becomes visible.
 #[derive(Debug)]
 pub struct Witness(Option<ExecWatch>);
 
 impl Witness {
-    /// Marks the hidden executable. Where the kernel does not tell who executes a file, [`prove`]
-    /// makes do with less.
+    /// Marks the hidden executable. If the kernel does not report executions of a file, [`prove`]
+    /// accepts a weaker proof.
     pub fn of(hidden: &Path) -> Self {
         Self(ExecWatch::of(hidden))
     }
 }
 
-/// Waits for kubelet to call the driver; how it is known that it did. A [`Refusal`] if it does not
-/// in time, or no kubelet watches the directory. Without a witness nothing was changed, and kubelet
-/// has nothing to call.
+/// Waits until kubelet calls the driver, and returns the proof as text. Fails with a [`Refusal`] if
+/// kubelet does not call it in time, or if no kubelet watches the directory. Without a witness
+/// nothing was changed, and kubelet has nothing to call.
 pub fn prove(report: &Report, witness: Option<Witness>, patience: Duration) -> Result<String> {
     let plugins = Directory::open(&report.directory)?.context("the plugin directory is gone")?;
     let kubelets: Vec<u32> = locate::kubelets()?.into_iter().map(|kubelet| kubelet.pid).collect();
@@ -54,8 +54,8 @@ fn program(report: &Report) -> PathBuf {
     report.directory.join(report.name.directory()).join(report.name.executable())
 }
 
-/// Whether a process has an inotify watch on a directory. A file system without a device of its own
-/// may show another number in stat than in fdinfo; there the inode must do.
+/// Reports whether a process has an inotify watch on a directory. On a file system without a device
+/// of its own, stat may show another device than fdinfo: there the inode alone decides.
 fn watches(pid: u32, identity: Option<(u64, u64)>) -> bool {
     let Some((device, inode)) = identity else { return false };
     let all = PathBuf::from(format!("/proc/{pid}/fdinfo"));
@@ -64,7 +64,7 @@ fn watches(pid: u32, identity: Option<(u64, u64)>) -> bool {
     texts.any(|text| text.lines().any(|line| is_watch_on(line, device, inode)))
 }
 
-/// Whether a line of fdinfo is an inotify watch on this inode (`proc_pid_fdinfo(5)`).
+/// Reports whether a line of fdinfo is an inotify watch on this inode (`proc_pid_fdinfo(5)`).
 fn is_watch_on(line: &str, device: u64, inode: u64) -> bool {
     let Some(fields) = line.strip_prefix("inotify ") else { return false };
     let field = |name: &str| {
@@ -77,8 +77,8 @@ fn is_watch_on(line: &str, device: u64, inode: u64) -> bool {
     field("ino") == Some(inode) && (major == 0 || field("sdev") == Some(own))
 }
 
-/// Waits for a child of a kubelet. One that is gone before we can look counts if it was not our
-/// own.
+/// Waits until a child of a kubelet executes the driver. A process that ends before it can be
+/// inspected counts if it was not our own.
 fn executed(executions: &ExecWatch, kubelets: &[u32], patience: Duration) -> Result<Option<String>> {
     let (start, mut unknown) = (Instant::now(), 0);
     loop {
@@ -102,7 +102,7 @@ fn executed(executions: &ExecWatch, kubelets: &[u32], patience: Duration) -> Res
     }
 }
 
-/// Waits for anybody to open the executable: less than a proof, and said so.
+/// Waits until any process opens the executable: weaker than a proof, as the text says.
 fn opened(program: &Path, patience: Duration) -> Result<Option<String>> {
     let mut inotify = Inotify::new()?;
     inotify.watch(program, Interest::OPENED)?;
@@ -143,7 +143,7 @@ mod tests {
         let line = "inotify wd:2 ino:1a2b sdev:800011 mask:fc6 ignored_mask:0 fhandle-bytes:8";
         assert!(is_watch_on(line, makedev(8, 17), 0x1a2b));
         assert!(!is_watch_on(line, makedev(8, 18), 0x1a2b) && !is_watch_on(line, makedev(8, 17), 0x1a2c));
-        // btrfs and its like.
+        // btrfs and similar file systems.
         assert!(is_watch_on(line, makedev(0, 44), 0x1a2b));
         assert!(!is_watch_on("tfd: 5 ino:1a2b sdev:800011", makedev(8, 17), 0x1a2b));
     }

@@ -1,13 +1,13 @@
-//! What is done to a mount that its driver does not end, by a process of its own.
+//! Forced unmount of a mount that its driver cannot unmount, in a separate process.
 //!
-//! `flexvold` executes itself under the name [`NAME`] for it: a mount that does not answer may hold
-//! up whoever touches it, and that must not be the agent. Nothing here looks at the mount itself,
-//! only at the mount table.
+//! `flexvold` executes itself under the name [`NAME`] for this. A mount that does not answer may
+//! block every process that touches it, and the agent must not be blocked. This process does not
+//! access the mount itself, only the mount table.
 //!
-//! | words | what is done |
+//! | arguments | effect |
 //! |---|---|
-//! | `abort DIR` | ends what waits for the mount: a FUSE connection is aborted, requests to an NFS server fail. It is unmounted, unless it is in use |
-//! | `lazily DIR` | takes the mount off the directory; it ends with its last user |
+//! | `abort DIR` | ends the pending requests of the mount: aborts a FUSE connection, fails requests to an NFS server. Unmounts it, unless it is in use |
+//! | `lazily DIR` | removes the mount from the directory; the mount ends with its last user |
 
 use crate::executed;
 use anyhow::{Context as _, Result, bail};
@@ -18,20 +18,20 @@ use flexvol_protocol::{Reply, TargetPath};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What `flexvold` is called as to be it.
+/// Name under which `flexvold` performs forced unmounts.
 pub const NAME: &str = "flexvold-by-force";
 
-/// Ends what waits for a mount.
+/// Argument to end the pending requests of a mount.
 pub(super) const ABORT: &str = "abort";
 
-/// Takes a mount off its directory.
+/// Argument to remove a mount from its directory.
 pub(super) const LAZILY: &str = "lazily";
 
-/// No directory has more mounts on top of each other: whoever mounts as fast as this unmounts is
-/// not followed for ever.
+/// Limit for mounts on top of each other: the loop must end even if another process mounts as fast
+/// as this one unmounts.
 const MOST_LAYERS: usize = 256;
 
-/// What `main` does: one word, one reply.
+/// Entry point: performs one command and prints one reply.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     let reply = match perform(arguments) {
         Ok(()) => Reply::success(),
@@ -51,7 +51,7 @@ fn perform(arguments: &[OsString]) -> Result<()> {
     }
 }
 
-/// Each layer hides the one below, so the first that stays in use is the last that is tried.
+/// Unmounts each layer. A layer hides the one below, so the first one in use is the last one tried.
 fn abort(place: &Place) -> Result<()> {
     take_off(place, |place| if mount::abort(place) { Ok(()) } else { mount::unmount(place, false) })
 }

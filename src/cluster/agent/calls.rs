@@ -1,16 +1,16 @@
-//! Calls of drivers that are carried out here, with the programs that the agent's image has.
+//! Driver calls that the agent carries out, with the programs in the agent's image.
 //!
 //! ```text
-//! driver ──call──▶ Order ─▶ Calls ─ the same for the same volume is under way? join it
-//!                             └─ thread ─▶ driver's executable, once ─▶ reply, for all who wait
+//! driver ──call──▶ Order ─▶ Calls ─ same call for the same volume under way? join it
+//!                             └─ thread ─▶ driver's executable, once ─▶ reply to all callers
 //! ```
 //!
-//! * A call goes on when no one waits for it any more: kubelet asks again, with the same words, and
-//!   joins. That it failed meanwhile is told to who asks next.
-//! * An unmount ends a mount of the same target that is under way.
-//! * What cannot be ended is abandoned: it takes no one's place, and is named until it is gone.
-//! * Its words are secret: they go from the socket to the driver's standard input, and nowhere
-//!   else.
+//! * A call continues after its callers have given up: kubelet repeats the same call, and joins it.
+//!   If it has failed meanwhile, the next caller gets the failure.
+//! * An unmount stops a mount of the same target that is under way.
+//! * A process that cannot be ended is abandoned: it frees its slot and is reported until it ends.
+//! * The arguments of a call are secret: they go from the socket to the driver's standard input,
+//!   and nowhere else.
 
 mod job;
 mod order;
@@ -26,24 +26,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many calls are carried out at once; further ones wait.
+/// Limit for calls that run at the same time; further calls wait.
 const MOST: usize = 32;
 
-/// So many drivers may wait for calls: the other connections are for what takes no time.
+/// Limit for drivers that wait for calls. The other connections serve requests that take no time.
 const WAITING: usize = 40;
 
-/// How long before a driver gives up it is answered that its call goes on.
+/// Time before the driver's deadline at which the agent answers that the call continues.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// How long a failure is kept that no one has heard of.
+/// Time for which a failure is kept that no caller has received.
 const KEPT: Duration = Duration::from_mins(5);
 
-/// The drivers whose calls are carried out.
+/// Executables of the drivers whose calls are carried out.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The plugin directory, as this process sees it.
     pub plugin_dir: PathBuf,
-    /// How long one of their calls may go on, whoever waits for it.
+    /// Limit for one of their calls, independent of its callers.
     pub longest: Duration,
 }
 
@@ -65,12 +65,12 @@ struct State {
 }
 
 impl Calls {
-    /// Of an agent that carries them out with these, or does not.
+    /// Creates the calls of an agent. Without `programs`, the agent refuses every call.
     pub fn new(programs: Option<Programs>) -> Self {
         Self { programs, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// The reply of the driver. Nothing is begun for one that is not there any more.
+    /// Carries out a call and returns the driver's reply. Starts nothing if the caller is gone.
     pub fn carry_out(
         self: &Arc<Self>,
         order: Order,
@@ -90,7 +90,7 @@ impl Calls {
         outcome
     }
 
-    /// The call under way that this one is, or this one.
+    /// Joins the same call if it is under way, otherwise starts this one.
     fn join(
         self: &Arc<Self>,
         order: Order,
@@ -110,7 +110,7 @@ impl Calls {
             }
             match state.running.get(&order.subject) {
                 Some(job) if job.order.is_same(&order) => return Ok(job.joined()),
-                // No one wants any more what it mounts.
+                // The mount is no longer wanted.
                 Some(job) if order.unmounts() && !job.order.unmounts() => job.stop(),
                 Some(_) => {}
                 None => match state.unheard.remove(&order.subject) {
@@ -166,7 +166,7 @@ impl Calls {
         outcome
     }
 
-    /// Until something has changed; nothing once it is too late.
+    /// Waits until something has changed. Returns `None` after the deadline.
     fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Instant) -> Option<MutexGuard<'a, State>> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -175,7 +175,7 @@ impl Calls {
         Some(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Begins no more, stops what mounts, and waits so long for what goes on.
+    /// Refuses new calls, stops running mounts, and waits up to `patience` for the running calls.
     pub fn close(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
         let mut state = self.state();
@@ -190,14 +190,14 @@ impl Calls {
         }
     }
 
-    /// How many go on, and how many were abandoned.
+    /// Returns the numbers of running and of abandoned calls.
     pub fn count(&self) -> (usize, usize) {
         let mut state = self.state();
         state.stuck.retain(Stuck::is_there);
         (state.running.len(), state.stuck.len())
     }
 
-    /// What goes on, for people.
+    /// Returns the running and the abandoned calls, for people.
     pub fn status(&self) -> Value {
         let mut state = self.state();
         state.stuck.retain(Stuck::is_there);
@@ -222,7 +222,7 @@ mod tests {
         Order::parse(json!({"driver": "example~disk", "call": call})).unwrap()
     }
 
-    /// It is no child of this thread's alone: the agent reaps it.
+    /// Starts a child that the code under test reaps, not this thread.
     #[expect(clippy::disallowed_methods, reason = "it stands for a driver in the kernel")]
     fn sleeper() -> Child {
         Command::new("sleep").arg("600").spawn().unwrap()
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(order.input(7).expose(), [b"7\0", words.as_bytes()].concat());
     }
 
-    /// A driver that is gone waits for nothing, and none is begun by an agent that ends.
+    /// No call starts for a driver that is gone, or in an agent that is ending.
     #[test]
     fn nothing_is_begun_for_no_one() {
         let programs = Programs { plugin_dir: "/p".into(), longest: Duration::from_secs(1) };

@@ -1,5 +1,4 @@
-//! The process of a driver that is executed here, for who wants to stop it, or to know which it
-//! was.
+//! Process of a driver that the agent executes, to stop it or to identify it afterwards.
 
 use flexvol_kubelet::Observer;
 use flexvol_linux::proc::child::Pid;
@@ -9,34 +8,34 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One execution.
+/// Process of one execution.
 #[derive(Debug, Default)]
 pub(super) struct Driver(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     pid: Option<Pid>,
-    /// The leader of its group, also when it has ended.
+    /// Process group that the driver leads. It is kept after the driver has ended.
     group: i32,
     told: bool,
 }
 
 impl Driver {
-    /// Asks it to end.
+    /// Asks the driver to end.
     pub(super) fn stop(&self) {
         let mut state = self.state();
-        // Its number is not another's: it is reaped once it is not known here any more.
+        // The PID cannot be another process's: the driver is reaped after `pid` is cleared.
         if let (Some(pid), false) = (state.pid, std::mem::replace(&mut state.told, true)) {
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Its number, as long as it has not ended; then it was abandoned.
+    /// Returns the PID if the driver has not ended. After the execution, it was abandoned.
     pub(super) fn pid(&self) -> Option<i32> {
         self.state().pid.map(Pid::as_raw_pid)
     }
 
-    /// The group of what it has started; nothing if it never was.
+    /// Returns the process group of the driver; `None` if it was never started.
     pub(super) fn group(&self) -> Option<i32> {
         Some(self.state().group).filter(|group| *group > 0)
     }

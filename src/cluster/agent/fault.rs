@@ -1,43 +1,43 @@
-//! Why the agent does not do what it was asked. Pure.
+//! Reasons why the agent does not carry out a request. Pure.
 
 use crate::fence::decide::{Reason, Refusal};
 use crate::fence::record::Holder;
 use crate::fence::store::{RecordStore, StoreError};
 use serde_json::{Value, json};
 
-/// In one word, for programs.
+/// Error code, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The request is none.
+    /// The request is not valid.
     BadRequest,
-    /// It is of another version of the protocol.
+    /// The request has another version of the protocol.
     UnsupportedVersion,
-    /// Someone else has the storage.
+    /// The storage has another holder.
     Fenced,
-    /// The records cannot be reached, or the journal not written.
+    /// The records cannot be reached, or the journal cannot be written.
     Unavailable,
-    /// This node has lost storage that it still uses.
+    /// The agent accepts no such request now, for example because the node still uses lost storage.
     NotReady,
-    /// The same volume is being held or released by another call.
+    /// A call for the same volume is under way.
     InProgress,
-    /// So many others are served that it has not begun: whoever has time asks again.
+    /// Too many requests are served, so this one was not started. A caller with time left retries.
     Crowded,
-    /// Whoever asked has given up by now.
+    /// The caller has given up already.
     Late,
-    /// A container has no such program.
+    /// The container has no such program.
     Missing,
-    /// A program has not ended in time.
+    /// The program has not ended in time.
     Timeout,
-    /// The container of a mount pod does not run.
+    /// The container of a mount pod does not run, or the CSI driver does not serve.
     Gone,
-    /// No runtime answers.
+    /// No container runtime answers.
     NoRuntime,
-    /// A container or its runtime has not done it.
+    /// The operation failed in a container, its runtime or a driver.
     Failed,
 }
 
 impl Code {
-    /// As it is sent.
+    /// Returns the name that is sent.
     pub fn name(self) -> &'static str {
         match self {
             Self::BadRequest => "BAD_REQUEST",
@@ -57,7 +57,7 @@ impl Code {
     }
 }
 
-/// A code, and a line for people.
+/// Error code with a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// For programs.
@@ -67,38 +67,38 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// With a message in house style.
+    /// Creates a fault. The message follows the style of all messages.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// What was sent is no request.
+    /// Creates the fault for an invalid request.
     pub fn bad(why: impl std::fmt::Display) -> Self {
         Self::new(Code::BadRequest, format!("the request is not valid: {why}"))
     }
 
-    /// Whoever asked does not wait any more.
+    /// Creates the fault for a request whose caller no longer waits.
     pub fn late() -> Self {
         Self::new(Code::Late, "the request came too late: its caller does not wait any more")
     }
 
-    /// A container or its runtime has not answered in time: nobody knows what it has done.
+    /// Creates the fault for a container or runtime that timed out: its effects are unknown.
     pub fn late_in(pod: &str) -> Self {
         Self::new(Code::Timeout, format!("{pod} or its runtime did not answer in time"))
     }
 
-    /// The store did not do it, or no one knows whether it did.
+    /// Creates the fault for a store that has failed, or whose result is unknown.
     pub fn store(handle: &str, store: &str, error: &StoreError) -> Self {
         let text = format!("{handle} cannot be held: {error}: check the locks in {store}");
         Self::new(Code::Unavailable, text)
     }
 
-    /// The journal could not be written: nothing was asked for.
+    /// Creates the fault for a journal that could not be written.
     pub fn journal(error: &anyhow::Error) -> Self {
         Self::new(Code::Unavailable, format!("the agent's journal cannot be written: {error:#}"))
     }
 
-    /// Someone else is in the way. What a pod is called is told to its own namespace.
+    /// Creates the fault for storage with another holder. Only its namespace sees the pod's name.
     pub fn refused(handle: &str, refusal: &Refusal, namespace: &str, store: &dyn RecordStore) -> Self {
         let holder = refusal.holder.as_ref();
         let shown = |holder: &Holder| {
@@ -127,13 +127,13 @@ impl Fault {
         Self::new(Code::Fenced, text)
     }
 
-    /// As it is sent.
+    /// Returns the JSON form that is sent.
     pub fn to_json(&self) -> Value {
         json!({"code": self.code.name(), "msg": self.message})
     }
 }
 
-/// Told by another node's clock: for people, and only if it is a time.
+/// Formats the start of a hold for people, if it is a time. Another node's clock set it.
 fn since(text: &str) -> String {
     let is_time = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-:.+".contains(&byte));
     if is_time && !text.is_empty() { format!(" since {text}") } else { String::new() }

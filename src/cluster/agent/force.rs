@@ -1,18 +1,18 @@
-//! Unmounting by force: what an administrator asks for when a volume does not let go, and what
-//! becomes of one that another node was given.
+//! Forced unmount: for volumes that an administrator wants unmounted although they are in use, and
+//! for volumes whose storage another node was given.
 //!
 //! ```text
 //! driver's unmount ─▶ abort ─▶ lazy unmount ─▶ driver's unmount again ─▶ is anything left?
 //!   60 s                10 s      10 s             60 s
 //! ```
 //!
-//! Each step is a process, and is taken only if something is mounted or attached still. The driver
-//! comes first because it alone unmounts without losing anything, and last because it alone knows
-//! what else belongs to the volume. What cannot be ended is abandoned: then no further process is
-//! begun for the volume before it is gone.
+//! Each step runs in its own process, and only if something is still mounted or attached. The
+//! driver comes first because only it unmounts without loss, and last because only it knows what
+//! else belongs to the volume. A process that cannot be ended is abandoned; until it is gone,
+//! neither the driver nor a new try is started for the volume.
 //!
-//! Nothing is released by anything here. That nothing is left is seen by whoever releases, and a
-//! mount that was only taken off its directory still has its device.
+//! This module releases no storage. The code that releases checks that nothing is left: a mount
+//! that was only removed from its directory still has its device.
 
 use super::by_force::{self, ABORT, LAZILY};
 use super::driver::Driver;
@@ -34,32 +34,32 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a driver may take, if nobody says so.
+/// Default time limit for a driver.
 pub const DRIVER: Duration = Duration::from_mins(1);
 
-/// How long a system call may, that is made by a process of its own.
+/// Time limit for a system call, which runs in its own process.
 const SYSTEM_CALL: Duration = Duration::from_secs(10);
 
-/// So many volumes are worked at at once; further ones wait.
+/// Limit for volumes that are unmounted at the same time; further volumes wait.
 const MOST: usize = 8;
 
-/// Before all steps are tried again, doubled each time; and the longest.
+/// Pause before all steps are retried, doubled each time, and its limit.
 const AGAIN: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// What can be done to a volume.
+/// Action on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The driver's own verb.
+    /// Unmount by the driver's own verb.
     Driver,
-    /// What waits for the mount ends.
+    /// End of the mount's pending requests.
     Abort,
-    /// The mount is taken off its directory.
+    /// Removal of the mount from its directory.
     TakeOff,
 }
 
 impl Action {
-    /// As people read it.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Driver => "unmount by the driver",
@@ -69,33 +69,33 @@ impl Action {
     }
 }
 
-/// In this order.
+/// Order of the actions.
 pub const PLAN: [Action; 4] = [Action::Driver, Action::Abort, Action::TakeOff, Action::Driver];
 
-/// What came of an action.
+/// Result of an action.
 #[derive(Clone, Debug)]
 pub struct Performed {
-    /// Why it failed; nothing if it succeeded.
+    /// Reason for the failure; `None` after success.
     pub failed: Option<String>,
-    /// What it has started and could not be ended.
+    /// Processes of the action that could not be ended.
     pub stuck: Vec<Stuck>,
 }
 
-/// Who acts on volumes.
+/// Executor of actions on volumes.
 pub trait Hands: Send + Sync {
-    /// Why nothing that is unmounted here would be on the node; nothing if it would.
+    /// Returns why an unmount here has no effect on the node; `None` if it has an effect.
     fn hindrance(&self, target: &TargetPath) -> Option<String>;
 
-    /// Does it, within its time.
+    /// Performs the action, within its limit.
     fn perform(&self, action: Action, target: &TargetPath) -> Performed;
 }
 
-/// Processes of this node.
+/// Executor that starts processes on this node.
 #[expect(missing_debug_implementations, reason = "a function has none")]
 pub struct Processes {
-    /// Finds kubelet's plugin directory: when the agent starts, kubelet may not run yet.
+    /// Finds kubelet's plugin directory. When the agent starts, kubelet may not run yet.
     pub plugin_dir: Box<dyn Fn() -> anyhow::Result<PathBuf> + Send + Sync>,
-    /// How long a driver may take.
+    /// Time limit for a driver.
     pub longest: Duration,
 }
 
@@ -149,7 +149,7 @@ fn run(mut caller: Caller, arguments: &[OsString], patience: Duration) -> Perfor
     caller.terms.observer = Some(Arc::clone(&driver) as Arc<dyn Observer>);
     let exchange = caller.execute(arguments);
     let immortal = exchange.run.as_ref().is_some_and(|run| run.end == End::Immortal);
-    // Whatever else has outlived its leader's death waits in the kernel as well.
+    // A process of the group that outlives its killed leader is blocked in the kernel as well.
     let stopped = exchange.run.as_ref().is_some_and(|run| run.stopped.is_some());
     let mut stuck = match driver.group() {
         Some(group) if immortal || stopped => stuck::in_group(group),
@@ -175,62 +175,62 @@ impl Performed {
     }
 }
 
-/// A volume that is to be unmounted.
+/// Volume to unmount.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Who holds it.
+    /// Id of the holder.
     pub id: String,
-    /// What.
+    /// Handle of the storage.
     pub handle: String,
-    /// Where.
+    /// Directory of the mount.
     pub target: String,
 }
 
 impl Subject {
-    /// What an entry of the journal is about.
+    /// Returns the volume of a journal entry.
     pub fn of(entry: &Entry) -> Self {
         let Entry { id, handle, target, .. } = entry.clone();
         Self { id, handle, target }
     }
 }
 
-/// All that is unmounted by force on this node.
+/// All forced unmounts of this node.
 pub struct Force {
     hands: Box<dyn Hands>,
     works: Mutex<BTreeMap<String, Work>>,
     look: Arc<dyn Look>,
-    /// Called whenever there is something to tell.
+    /// Called whenever the progress changes.
     tell: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
-/// One of them.
+/// Forced unmount of one volume.
 #[derive(Debug)]
 struct Work {
     handle: String,
     steps: Vec<Step>,
-    /// Whether a thread works at it.
+    /// True while a thread works on it.
     runs: bool,
     stuck: Vec<Stuck>,
     hindrance: Option<String>,
     tries: u32,
-    /// When it may be tried again.
+    /// Earliest time of the next try.
     due: Instant,
     reported: Option<Progress>,
 }
 
 impl Force {
-    /// Of a node.
+    /// Creates the forced unmounts of a node: none yet.
     pub fn new(hands: Box<dyn Hands>, look: Arc<dyn Look>) -> Self {
         Self { hands, works: Mutex::default(), look, tell: Mutex::default() }
     }
 
-    /// From now on this is called when a step has begun or ended.
+    /// Sets the function that is called when a step has begun or ended.
     pub fn tell(&self, tell: Arc<dyn Fn() + Send + Sync>) {
         *self.tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
     }
 
-    /// Begins to unmount it, unless that is under way or was tried a moment ago. Whether a thread
-    /// works at it now: then nothing is decided yet.
+    /// Starts the unmount, unless it is under way or was tried a moment ago. Returns true if its
+    /// result is still open: a thread works on it, or it waits for one.
     pub fn advance(self: &Arc<Self>, subject: &Subject) -> bool {
         let mut works = self.works();
         let running = works.values().filter(|work| work.runs).count();
@@ -249,7 +249,7 @@ impl Force {
         work.runs
     }
 
-    /// All steps.
+    /// Performs all steps.
     fn work(&self, subject: &Subject) {
         let target = TargetPath::parse(subject.target.as_ref());
         let hindrance = match &target {
@@ -271,7 +271,7 @@ impl Force {
         for (number, action) in PLAN.into_iter().enumerate() {
             let left = self.look.left_of(&subject.handle, &subject.target);
             let needed = match action {
-                // It may have more to end than is seen, and has to say that nothing is left.
+                // The driver may clean up more than is visible, and must confirm the unmount.
                 Action::Driver => number == 0 || left != Left::Nothing || !self.is_said(subject),
                 Action::Abort | Action::TakeOff => left == Left::Mounted,
             };
@@ -291,12 +291,12 @@ impl Force {
         }
     }
 
-    /// Whether its driver has said in this try that it is unmounted.
+    /// Reports whether the driver has confirmed the unmount in this try.
     fn is_said(&self, subject: &Subject) -> bool {
         self.works().get(&subject.id).is_some_and(Work::is_said)
     }
 
-    /// Nothing if it was forgotten meanwhile.
+    /// Changes the state of a volume. Returns `None` if the volume was forgotten meanwhile.
     fn change<T>(&self, subject: &Subject, change: impl FnOnce(&mut Work) -> T) -> Option<T> {
         let changed = self.works().get_mut(&subject.id).map(change);
         self.told();
@@ -310,7 +310,7 @@ impl Force {
         }
     }
 
-    /// What is to be said of it, if that has not been said yet.
+    /// Returns the progress of a volume, if it has not been reported yet.
     pub fn news(&self, id: &str, phase: Phase, left: &str) -> Option<Progress> {
         let mut works = self.works();
         let steps = works.get(id).map_or_else(Vec::new, |work| work.steps.clone());
@@ -328,30 +328,30 @@ impl Force {
         Some(progress)
     }
 
-    /// Whether its driver has said that it is unmounted, in the last try: so no call of it that
-    /// mounts was under way then.
+    /// Reports whether the driver has confirmed the unmount in the last try. Then none of its mount
+    /// calls was under way.
     pub fn is_unmounted(&self, id: &str) -> bool {
         self.works().get(id).is_some_and(|work| !work.runs && work.is_said())
     }
 
-    /// What nobody wants any more is forgotten, once no thread works at it.
+    /// Forgets volumes that are no longer wanted, unless a thread works on them.
     pub fn keep(&self, wanted: &BTreeSet<&str>) {
         self.works().retain(|id, work| work.runs || wanted.contains(&**id));
     }
 
-    /// It could not be said.
+    /// Marks the progress as not reported, after its report has failed.
     pub fn unsaid(&self, id: &str) {
         if let Some(work) = self.works().get_mut(id) {
             work.reported = None;
         }
     }
 
-    /// It is over.
+    /// Forgets a volume whose unmount is over.
     pub fn forget(&self, id: &str) {
         self.works().remove(id);
     }
 
-    /// Whether some holder's volume of this storage is being unmounted.
+    /// Reports whether a volume of this storage is being unmounted, for any holder.
     pub fn is_about(&self, handle: &str) -> bool {
         self.works().values().any(|work| work.handle == handle)
     }

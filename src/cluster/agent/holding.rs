@@ -1,4 +1,4 @@
-//! What drivers ask for: `hold` before anything is attached, `release` after the last detach.
+//! Requests of drivers: `hold` before anything is attached, `release` after the last detach.
 
 use super::fault::{Code, Fault};
 use super::journal::{Entry, Phase};
@@ -15,25 +15,25 @@ use flexvol_model::agent::{Fence, Hold, HoldAccess};
 use flexvol_protocol::TargetPath;
 use std::time::{Duration, Instant};
 
-/// How long a release may wait for the store; then it is told later.
+/// Limit for a release's wait for the store. After it, the record is changed later.
 const TELL: Duration = Duration::from_secs(2);
 
-/// No name is longer that is kept.
+/// Limit for each stored name, in bytes.
 const LONGEST: usize = 4096;
 
-/// What became of a release.
+/// Result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The record does not have the holder any more.
+    /// The record no longer has the holder.
     Now,
-    /// It is noted: the store did not answer, or the device is still attached.
+    /// The release is noted only: the store did not answer, or the device is still attached.
     Later,
-    /// There is a newer hold for the same mount, or none.
+    /// Nothing to release: there is a newer hold for the same mount, or none.
     Nothing,
 }
 
 impl Released {
-    /// As it is sent.
+    /// Returns the name that is sent to the driver.
     pub fn name(self) -> &'static str {
         match self {
             Self::Now => "released",
@@ -44,7 +44,7 @@ impl Released {
 }
 
 impl Agent {
-    /// Holds storage for a mount, and returns the epoch: from then on it may be attached.
+    /// Holds storage for a mount and returns the epoch. From then on the storage may be attached.
     pub fn hold(&self, hold: &Hold, asked: Asked) -> Result<u64, Fault> {
         let (me, sharing) = (self.holder(hold)?, sharing(hold)?);
         let deadline = asked.deadline()?;
@@ -74,7 +74,7 @@ impl Agent {
                 let Reply::Refused(refusal) = reply else { return Err(Fault::bad("it was not decided")) };
                 Err(Fault::refused(&hold.handle, &refusal, &hold.pod_namespace, &*self.store))
             }
-            // No one knows whether it was written: `recover` will.
+            // It is unknown whether the record was written: `recover` finds out.
             Err(error) => {
                 self.unsettle();
                 Err(Fault::store(&hold.handle, &self.store_name, &error))
@@ -82,10 +82,10 @@ impl Agent {
         }
     }
 
-    /// Releases what was held for a mount, which is unmounted, and its device detached.
+    /// Releases the hold of a mount that is unmounted and whose device is detached.
     pub fn release(&self, hold: &Hold, asked: Asked) -> Result<Released, Fault> {
         let me = self.holder(hold)?;
-        // Whether the driver still waits or not: what it has done is done.
+        // The driver's own deadline does not matter: its unmount is done already.
         let deadline = Instant::now() + TELL;
         let _turn = self.turns.take(&me.id, deadline)?;
         self.note_release(&me.id, asked.at);
@@ -102,8 +102,8 @@ impl Agent {
         Ok(released)
     }
 
-    /// Removes a holder from the record that has unmounted, unless its device is still attached.
-    /// Whoever calls has the holder's turn.
+    /// Removes an unmounted holder from the record, unless its device is still attached. The caller
+    /// must have the holder's turn.
     pub(super) fn finish(&self, entry: &Entry, deadline: Instant) -> Released {
         let left = if entry.boot == self.node.boot { self.look.left(entry) } else { Left::Nothing };
         let request = Request::EndUnmount { id: entry.id.clone(), left };
@@ -122,7 +122,7 @@ impl Agent {
         }
     }
 
-    /// What the store decides.
+    /// Decides a request with this node's own evidence, and writes the decision to the store.
     pub(super) fn settle(
         &self,
         handle: &str,
@@ -133,10 +133,10 @@ impl Agent {
         settle(&*self.store, handle, request, &local, deadline)
     }
 
-    /// Of what another node has been given, nothing may be mounted here when anything new is.
+    /// Refuses a new hold while this node still uses storage that another node was given.
     fn refuse_lost(&self, deadline: Instant) -> Result<(), Fault> {
-        // If that cannot be found out of some record, others may be read; this one's is asked next,
-        // for which there has to be time.
+        // A failure is ignored: one unreadable record must not block other storage. Half of the
+        // time is kept, because the record of this hold is read next.
         let now = Instant::now();
         let _ = self.recover(now + deadline.saturating_duration_since(now) / 2);
         self.be_admitted(deadline)?;
@@ -173,7 +173,7 @@ impl Agent {
         done.map_err(|error| Fault::journal(&error))
     }
 
-    /// A hold that was asked for before is refused from now on.
+    /// Remembers a release: a hold that was requested before it is refused from now on.
     fn note_release(&self, id: &str, at: u64) {
         let mut state = self.state();
         let oldest = clock::since_boot().saturating_sub(super::LATEST.as_nanos().try_into().unwrap_or(0));

@@ -1,8 +1,8 @@
-//! What this node holds, on its own disk: a file for each hold, synced before anything depends on
-//! it; in the same way a file for each volume of a CSI driver ([`csi`](super::csi)).
+//! Holds of this node, on its own disk: one file per hold, synced before anything depends on it.
+//! The volumes of CSI drivers have such a journal too ([`csi`](super::csi)).
 //!
-//! Of a hold it has what the record of the storage cannot tell: when the hold was asked for, and
-//! how far the agent had come. One that is lost is made again from the records.
+//! An entry has what the record of the storage cannot tell: when the hold was requested, and the
+//! agent's progress with it. A lost entry is restored from the records.
 
 use crate::fence::record::{Holder, Pod};
 use anyhow::{Context as _, Result, ensure};
@@ -16,41 +16,41 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// No entry is larger: a hold has two paths and a few names, a volume has those for each of its
-/// pods.
+/// Limit for an entry, in bytes. A hold has two paths and a few names; a volume has these for each
+/// of its pods.
 const LIMIT: usize = 1 << 20;
 
-/// What this version writes.
+/// Format version that this program writes.
 pub const VERSION: u32 = 1;
 
-/// How the name of an entry's file ends.
+/// Extension of an entry's file.
 const EXTENSION: &str = "json";
 
-/// What a file that cannot be read ends with from then on.
+/// Extension of a file that cannot be read, after it was set aside.
 const BROKEN: &str = "broken";
 
-/// How long a mount may take that has asked for its hold: then no driver works for it any more.
+/// Limit for a mount after its hold request. After that, no driver works on the mount any more.
 pub(super) const CALL: Duration = Duration::from_mins(5);
 
-/// How far it has come.
+/// Lifecycle phase of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// The store is asked, or was: no one knows the answer.
+    /// The store is asked, or was asked and the answer is unknown.
     Asking,
     /// This node holds the storage.
     Held,
-    /// It is unmounted, and the record is to say so.
+    /// The volume is unmounted, and the record must be changed.
     Releasing,
-    /// Another node has been given the storage while it was mounted here.
+    /// Another node was given the storage while it was mounted here.
     Lost,
 }
 
 impl Phase {
-    /// Every one.
+    /// All phases.
     pub const ALL: [Self; 4] = [Self::Asking, Self::Held, Self::Releasing, Self::Lost];
 
-    /// As people read it.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Asking => "asking",
@@ -61,17 +61,17 @@ impl Phase {
     }
 }
 
-/// One hold.
+/// Journal entry of one hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Which format this is.
+    /// Format version of this entry.
     pub version: u32,
-    /// The holder's in the record.
+    /// Id of the holder in the record.
     pub id: String,
-    /// The storage.
+    /// Handle of the storage.
     pub handle: String,
-    /// The directory it is mounted on.
+    /// Directory of the mount.
     pub target: String,
     /// The pod's namespace.
     pub namespace: String,
@@ -79,22 +79,22 @@ pub struct Entry {
     pub pod: String,
     /// The pod's UID.
     pub uid: String,
-    /// In which boot it was asked for.
+    /// Boot in which the hold was requested.
     pub boot: String,
-    /// When, in nanoseconds of that boot: what was asked before is about an older mount.
+    /// Time of the request, in nanoseconds of that boot. Older requests are about an older mount.
     pub asked: u64,
-    /// Under which epoch it is held.
+    /// Epoch of the hold.
     pub epoch: u64,
-    /// How far it has come.
+    /// Lifecycle phase.
     pub phase: Phase,
-    /// Of what is lost: whether its record shows that others were given it. A record that is gone
-    /// shows nothing.
+    /// True if the hold is lost and its record shows that others were given the storage. A missing
+    /// record shows nothing.
     #[serde(default)]
     pub taken: bool,
 }
 
 impl Entry {
-    /// Of a holder, asked for at this time of the holder's boot.
+    /// Creates the entry of a holder, for a request at this time of the holder's boot.
     pub fn of(holder: &Holder, handle: &str, asked: u64, phase: Phase) -> Self {
         let Pod { namespace, name, uid } = holder.pod.clone();
         Self {
@@ -113,7 +113,7 @@ impl Entry {
         }
     }
 
-    /// Whether no driver works for it any more that has asked for it in this boot.
+    /// Reports whether no driver can still work on a request of this boot, because it is too old.
     pub fn is_old(&self) -> bool {
         Duration::from_nanos(clock::since_boot().saturating_sub(self.asked)) > CALL
     }
@@ -129,16 +129,16 @@ impl Noted for Entry {
     }
 }
 
-/// What a journal keeps.
+/// Entry type of a journal.
 pub trait Noted: Clone + PartialEq + Serialize + DeserializeOwned {
-    /// What it is found by: the name of a file.
+    /// Returns the id, which is also the name of the file.
     fn id(&self) -> &str;
 
-    /// Which format it was written in.
+    /// Returns the format version.
     fn version(&self) -> u32;
 }
 
-/// All holds of this node.
+/// All entries of one kind on this node, by default its holds.
 #[derive(Debug)]
 pub struct Journal<E = Entry> {
     directory: PathBuf,
@@ -146,15 +146,15 @@ pub struct Journal<E = Entry> {
 }
 
 impl<E: Noted> Journal<E> {
-    /// Reads what an earlier process has left; beside it what could not be read, which is set
-    /// aside.
+    /// Reads the entries that an earlier process has left. Also returns a message for each file
+    /// that could not be read and was set aside.
     pub fn open(directory: PathBuf) -> Result<(Self, Vec<String>)> {
         files::make_private(&directory)?;
         let (mut entries, mut broken) = (BTreeMap::new(), Vec::new());
         for file in directory.read_dir().with_context(|| format!("list {}", directory.display()))? {
             let path = file?.path();
             if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
-                // Of a writer that was killed.
+                // A killed writer left this draft.
                 std::fs::remove_file(&path)?;
             } else if path.extension().is_some_and(|end| end == EXTENSION) {
                 match read::<E>(&path) {
@@ -166,17 +166,17 @@ impl<E: Noted> Journal<E> {
         Ok((Self { directory, entries: Mutex::new(entries) }, broken))
     }
 
-    /// What is known of one.
+    /// Returns an entry by its id.
     pub fn get(&self, id: &str) -> Option<E> {
         self.entries().get(id).cloned()
     }
 
-    /// All of them.
+    /// Returns all entries.
     pub fn all(&self) -> Vec<E> {
         self.entries().values().cloned().collect()
     }
 
-    /// Writes an entry, on disk first.
+    /// Writes an entry, first to the disk.
     pub fn write(&self, entry: &E) -> Result<()> {
         let id = entry.id();
         if self.get(id).as_ref() == Some(entry) {
@@ -188,8 +188,8 @@ impl<E: Noted> Journal<E> {
         Ok(())
     }
 
-    /// Removes one. That it is gone holds, even if it could not be removed from the disk: then it
-    /// is looked at again at the next start.
+    /// Removes an entry. It counts as removed even if its file stays on the disk; the next start
+    /// then checks it again.
     pub fn forget(&self, id: &str) -> Result<()> {
         self.entries().remove(id);
         files::forget(&self.path(id)).with_context(|| format!("remove {}", self.path(id).display()))?;

@@ -1,4 +1,4 @@
-//! The metrics of an agent that Prometheus reads.
+//! Metrics of an agent, for Prometheus.
 
 use super::fault::Code;
 use super::journal::Phase;
@@ -11,10 +11,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
 
-/// Seconds: locks in files take a millisecond, an API server that is busy takes seconds.
+/// Bucket bounds in seconds: a file lock takes a millisecond, a busy API server takes seconds.
 const BUCKETS: [f64; 8] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 20.0];
 
-/// What is asked for; whatever else is sent counts as one.
+/// Methods with a label of their own. All others share one label.
 const METHODS: [&str; 10] =
     ["call", "end", "exec", "hello", "hold", "keep", "launch", "look", "release", "status"];
 
@@ -39,7 +39,7 @@ struct InState {
     state: &'static str,
 }
 
-/// Of one agent.
+/// Metrics of one agent.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -77,7 +77,7 @@ impl Metrics {
         self.seconds.get_or_create(&Method { method }).observe(took.as_secs_f64());
     }
 
-    /// All of it, with what is so at the moment, in OpenMetrics' text.
+    /// Formats all metrics as OpenMetrics text, with the given current values.
     pub fn to_text(
         &self,
         holds: &[Phase],
@@ -95,7 +95,7 @@ impl Metrics {
             self.calls.get_or_create(&InState { state }).set(number(count));
         }
         let mut text = String::new();
-        // Only writing can fail, and a String takes everything.
+        // Only a write can fail, and a write to a `String` never does.
         let _ = encode(&mut text, &self.registry);
         text
     }
@@ -109,7 +109,7 @@ fn number(count: usize) -> i64 {
 mod tests {
     use super::*;
 
-    /// Test 57: whoever has alerts on them has these names.
+    /// Test 57: these names must stay, because users have alerts on them.
     #[test]
     fn t57_names_stay() {
         let metrics = Metrics::default();

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! driver ──socket──▶ serve ─▶ wire ─▶ Agent: hold, release ─▶ fence::settle ─▶ record store
-//!                                       │  journal: what this node holds, written first
-//!                                       └─ usage: what the mount table and the kernel say
+//!                                       │  journal: holds of this node, written first
+//!                                       └─ usage: state of the mount table and the kernel
 //! ```
 //!
-//! A hold is noted in the journal before the store is asked, and a release before the record is
-//! changed. So an agent that was killed anywhere knows, when it starts again, what it may hold, and
-//! finds out. An agent never mounts or attaches: the driver does, between `hold` and `release`, and
-//! where its calls are carried out here, in a process of its own for each. So is what is unmounted
-//! by force.
+//! The agent writes a hold to the journal before it asks the store, and a release before it changes
+//! the record. So an agent that was killed at any point knows at its next start what it may hold,
+//! and checks it against the store. The agent itself never mounts or attaches: the driver does,
+//! between `hold` and `release`. Driver calls that the agent carries out run in one process each,
+//! and so do forced unmounts.
 
 pub mod by_force;
 pub mod calls;
@@ -49,30 +49,30 @@ use std::time::{Duration, Instant};
 use turns::Turns;
 use usage::Look;
 
-/// How long a late request is remembered for; no driver waits longer for an answer.
+/// Time for which a release is remembered, to refuse late holds. No driver waits longer than this.
 const LATEST: Duration = Duration::from_mins(3);
 
-/// What an agent is started with.
+/// Parts and settings of a new agent.
 pub struct Setup {
-    /// The machine.
+    /// This machine.
     pub node: Node,
-    /// Where records are.
+    /// Store of the records.
     pub store: Box<dyn RecordStore>,
-    /// Where people find the store.
+    /// Location of the store, for people.
     pub store_name: String,
     /// The directory of the journal.
     pub journal: PathBuf,
-    /// Where drivers leave what they could not tell.
+    /// Directory in which drivers leave notes, for example of a release that they could not report.
     pub spool: PathBuf,
-    /// Who looks what is mounted and attached here.
+    /// Checks of what is mounted and attached on this node.
     pub look: Arc<dyn Look>,
-    /// Who unmounts by force.
+    /// Executor of forced unmounts.
     pub hands: Box<dyn Hands>,
-    /// Who has the containers of mount pods.
+    /// Container runtimes of the mount pods.
     pub runtimes: Runtimes,
-    /// Where the volumes of CSI drivers are kept.
+    /// Directories for the volumes of CSI drivers.
     pub csi: csi::Setup,
-    /// What it carries out calls with, if it does.
+    /// Executables of the driver calls that the agent carries out; `None` if it carries out none.
     pub programs: Option<Programs>,
 }
 
@@ -96,19 +96,20 @@ pub struct Agent {
 
 #[derive(Default)]
 struct State {
-    /// What this agent calls itself in records: new after each time it has lost the store.
+    /// Name of this agent in records. It changes each time the agent has lost the store.
     instance: String,
-    /// Whether the records were looked through since for holds that the journal does not have.
+    /// True if the records were searched for missing holds since the store was last lost.
     adopted: bool,
-    /// Whether the store has said since that this node may hold something.
+    /// True if the store has confirmed, since its loss or the last task, that this node may hold
+    /// storage.
     admitted: bool,
-    /// Holds that the store has not confirmed since, by their ids.
+    /// Ids of the holds that the store has not confirmed since it was last lost.
     pending: BTreeSet<String>,
-    /// By holder, when the last release was asked for.
+    /// Time of the last release request, by holder.
     released: BTreeMap<String, u64>,
-    /// Whether tasks may have come since they were asked for.
+    /// True if tasks may have arrived since the last query.
     came: bool,
-    /// What this node has to clean up, as far as it is known.
+    /// Known cleanup tasks of this node.
     tasks: Vec<Task>,
 }
 
@@ -118,23 +119,23 @@ impl State {
     }
 }
 
-/// When something was asked, and until when the answer is waited for, in nanoseconds of this boot.
+/// Time of a request and deadline for its answer, in nanoseconds of this boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// When.
+    /// Time of the request.
     pub at: u64,
-    /// Until when: later the driver has given up, and nothing may be done any more.
+    /// Deadline for the answer. Later the driver has given up, and nothing may be done any more.
     pub until: u64,
 }
 
 impl Asked {
-    /// Now, with so much time for the answer.
+    /// Returns a request made now, with this much time for the answer.
     pub fn now(time: Duration) -> Self {
         let at = clock::since_boot();
         Self { at, until: at.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    /// Until when, for who waits here. Never longer than a late release is remembered.
+    /// Returns the deadline for a wait here. It is never later than a release is remembered.
     fn deadline(self) -> Result<Instant, Fault> {
         let now = clock::since_boot();
         let until = self.until.min(self.at.saturating_add(LATEST.as_nanos().try_into().unwrap_or(u64::MAX)));
@@ -172,12 +173,12 @@ impl Agent {
         Ok((agent, broken))
     }
 
-    /// The machine.
+    /// Returns this machine.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// What Prometheus reads.
+    /// Returns the metrics as Prometheus reads them.
     pub fn metrics(&self) -> String {
         let holds: Vec<_> = self.journal.all().into_iter().map(|entry| entry.phase).collect();
         let is_ready = self.state().is_settled();

@@ -1,5 +1,5 @@
-//! What is found out when the agent starts, and after it has lost the store: what this node still
-//! holds, what it has lost, and what drivers could not tell.
+//! Recovery when the agent starts, and after it has lost the store: finds out what this node still
+//! holds, what it has lost, and what drivers could not report.
 
 use super::fault::{Code, Fault};
 use super::holding::Released;
@@ -17,19 +17,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Between two looks whether another recovery has ended.
+/// Pause between two checks whether another recovery has ended.
 const TURN: Duration = Duration::from_millis(5);
 
-/// No note of a driver is larger.
+/// Limit for a driver's note, in bytes.
 const LIMIT: usize = 64 * 1024;
 
-/// How the name of a note ends that says that something is released.
+/// Extension of a note about a release.
 const RELEASED: &str = "released";
 
-/// How many digits the id of a holder has, at least and at most.
+/// Allowed lengths of a holder's id, in hexadecimal digits.
 const ID: std::ops::RangeInclusive<usize> = 8..=64;
 
-/// A release that a driver could not tell.
+/// Release that a driver could not report.
 #[derive(Deserialize)]
 struct Note {
     asked: u64,
@@ -37,8 +37,8 @@ struct Note {
 }
 
 impl Agent {
-    /// Finds out what this node holds, and has it confirmed by the store under a new name: a write
-    /// of this agent that was under way when the store was lost is not taken for a newer one.
+    /// Finds out what this node holds, and lets the store confirm it under a new agent name. The
+    /// name distinguishes its writes from those that were under way when the store was lost.
     pub fn recover(&self, deadline: Instant) -> Result<(), Fault> {
         let _one = self.one_recovers(deadline)?;
         if self.state().is_settled() {
@@ -62,7 +62,7 @@ impl Agent {
         done.map_err(|error| self.unreachable(&error))
     }
 
-    /// Whoever else does it may have more time than this.
+    /// Waits until no other recovery runs: that one may have a later deadline than this one.
     fn one_recovers(&self, deadline: Instant) -> Result<MutexGuard<'_, ()>, Fault> {
         loop {
             match self.recovering.try_lock() {
@@ -80,8 +80,8 @@ impl Agent {
         }
     }
 
-    /// Looks again at what waits: releases that the store or a busy device held up, notes of
-    /// drivers, mounts that no one came to release, and what was lost to another node.
+    /// Checks everything that is pending: releases that the store or a busy device delayed, notes
+    /// of drivers, mounts that were never released, and storage that was lost to another node.
     pub fn sweep(&self, deadline: Instant) -> Result<(), Fault> {
         self.recover(deadline)?;
         self.hear_of_tasks(deadline)?;
@@ -98,7 +98,7 @@ impl Agent {
         self.undo_lost().and_then(|()| self.do_tasks(deadline)).map_err(|error| self.unreachable(&error))
     }
 
-    /// What is asked next is asked only once every hold is confirmed.
+    /// Marks all holds as unconfirmed. The next hold request first tries to confirm them.
     pub(super) fn unsettle(&self) {
         let all = self.journal.all().into_iter().map(|entry| entry.id);
         let mut state = self.state();
@@ -106,7 +106,7 @@ impl Agent {
         state.pending.extend(all);
     }
 
-    /// Holds of this node that the journal does not have: it was lost.
+    /// Restores holds of this node that are in the records but not in the journal, which was lost.
     fn adopt(&self, deadline: Instant) -> Result<(), StoreError> {
         for record in self.store.list_of(&self.node, deadline)? {
             for holder in record.holders.iter().filter(|holder| holder.node.is_same(&self.node)) {
@@ -128,7 +128,7 @@ impl Agent {
     }
 
     fn come_back(&self, id: &str, deadline: Instant) -> Result<(), Fault> {
-        // Who has the turn by now has asked the store itself, or waits for this.
+        // A call that has the turn now has asked the store itself, or waits for this recovery.
         let Ok(_turn) = self.turns.take(id, Instant::now()) else { return Ok(()) };
         let Some(entry) = self.journal.get(id) else { return Ok(()) };
         if entry.boot != self.node.boot || entry.phase == Phase::Releasing {
@@ -141,7 +141,7 @@ impl Agent {
         self.confirm(entry, deadline)
     }
 
-    /// Whether this node still has what it had. Whoever calls has the holder's turn.
+    /// Confirms with the store that this node still has a hold. The caller must have its turn.
     pub(super) fn confirm(&self, entry: Entry, deadline: Instant) -> Result<(), Fault> {
         let read = self.store.read(&entry.handle, deadline).map_err(|error| self.unreachable(&error))?;
         let recorded = read.record.as_ref().and_then(|record| record.holder(&entry.id));
@@ -167,18 +167,18 @@ impl Agent {
         done.map_err(|error| Fault::journal(&error))
     }
 
-    /// kubelet has removed its directory, and no call can be under way for it.
+    /// Reports whether kubelet has removed the directory, and no call can be under way for it.
     fn is_abandoned(&self, entry: &Entry) -> bool {
         let old = entry.boot != self.node.boot || entry.is_old();
         old && self.look.is_removed(&entry.target) && self.look.left(entry) == Left::Nothing
     }
 
-    /// What drivers have released while no agent answered.
+    /// Reads the releases that drivers have noted while no agent answered.
     fn hear_of_releases(&self) {
         for note in self.left() {
             let is_draft = note.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             if is_draft && files::age(&note).is_some_and(|age| age > CALL) {
-                // Of a driver that was killed.
+                // A killed driver left this draft.
                 let _ = std::fs::remove_file(&note);
             } else if !is_draft && note.extension().is_some_and(|end| end == RELEASED) {
                 self.hear(&note);
@@ -186,12 +186,12 @@ impl Agent {
         }
     }
 
-    /// What drivers have left there.
+    /// Returns the files that drivers have left in the spool.
     fn left(&self) -> impl Iterator<Item = PathBuf> {
         self.spool.read_dir().into_iter().flatten().flatten().map(|note| note.path())
     }
 
-    /// What they have released, and no one has read.
+    /// Returns the notes about releases that were not read yet.
     pub(super) fn notes(&self) -> impl Iterator<Item = PathBuf> {
         self.left().filter(|note| note.extension().is_some_and(|end| end == RELEASED))
     }
@@ -207,7 +207,7 @@ impl Agent {
             Err(Fault { code: Code::BadRequest, message }) => {
                 tracing::warn!(note = %path.display(), reason = message, "removed: nobody can read it");
             }
-            // Another time.
+            // The note stays for the next try.
             Err(_) => return,
         }
         let _ = files::forget(path);
@@ -222,7 +222,7 @@ impl Agent {
     }
 }
 
-/// A name that no other agent has, in no other life.
+/// Returns a new agent name, which no other agent has or had.
 fn instance() -> String {
     format!("{}-{}-{:x}", clock::seconds(), std::process::id(), clock::since_boot())
 }

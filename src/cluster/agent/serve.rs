@@ -1,7 +1,7 @@
-//! The socket, and who may use it: root, on this node.
+//! Socket of the agent. Only root on this node may use it.
 //!
-//! It appears complete: it is bound under a name that starts with a dot, closed to others, and
-//! renamed over an older one, so that no driver ever finds none while one agent follows another.
+//! The socket appears atomically: it is bound under a name with a leading dot, closed to others,
+//! and renamed over the older one. So every driver finds a socket while one agent replaces another.
 
 use super::Agent;
 use super::wire::converse;
@@ -17,29 +17,29 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// So many connections are served at once; further ones wait.
+/// Limit for connections that are served at the same time; further connections wait.
 const CONNECTIONS: u32 = 64;
 
-/// How long calls may go on when the agent is told to end.
+/// Limit for running calls after the agent was told to end.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// After a connection that could not be accepted.
+/// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often it is looked at what waits, once all is settled.
+/// Pause between two sweeps, once everything is settled.
 const SWEEP: Duration = Duration::from_mins(10);
 
-/// How often it is looked for directories of CSI drivers' volumes that are gone.
+/// Pause between two searches for removed directories of CSI drivers' volumes.
 const CSI_SWEEP: Duration = Duration::from_mins(1);
 
-/// How long one look may take.
+/// Limit for one sweep, and for the pause before a retry.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// How soon it is looked again while the store does not answer, or there is something to clean up
-/// that cannot be yet; doubled each time.
+/// Pause before the next sweep while the store does not answer, or while a cleanup is pending that
+/// is not possible yet; doubled each time.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Bits of a mode that let others than the owner write.
+/// Mode bits that let users other than the owner write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Serves until SIGTERM or SIGINT.
@@ -58,7 +58,8 @@ pub async fn run(agent: Arc<Agent>, socket: PathBuf) -> Result<()> {
     serving.await?
 }
 
-/// Serves until told to end: then what has begun is finished, and the socket stays for who follows.
+/// Serves until told to end, then finishes running requests and leaves the socket to the next
+/// agent.
 pub async fn serve(agent: Arc<Agent>, socket: PathBuf, mut stop: watch::Receiver<bool>) -> Result<()> {
     let looking = tokio::spawn(look_again(Arc::clone(&agent)));
     let sweeping = tokio::spawn(sweep_csi(Arc::clone(&agent)));
@@ -95,7 +96,7 @@ async fn accept(
 }
 
 fn spawn(agent: &Arc<Agent>, stream: UnixStream, permit: OwnedSemaphorePermit) {
-    // The mode of the socket says the same; a mode can be changed by mistake.
+    // The mode of the socket ensures the same, but a mode can be changed by mistake.
     if !stream.peer_cred().is_ok_and(|peer| peer.uid() == 0) {
         return tracing::warn!("a process that is not root has connected");
     }
@@ -112,7 +113,7 @@ fn spawn(agent: &Arc<Agent>, stream: UnixStream, permit: OwnedSemaphorePermit) {
     });
 }
 
-/// Until all is settled, then whenever there is something to clean up, and from time to time.
+/// Sweeps until everything is settled, then whenever a cleanup is pending, and from time to time.
 async fn look_again(agent: Arc<Agent>) {
     let mut retry = RETRY;
     let came = Arc::new(Notify::new());
@@ -130,7 +131,7 @@ async fn look_again(agent: Arc<Agent>) {
         tokio::select! {
             () = tokio::time::sleep(if again { retry } else { SWEEP }) => (),
             () = came.notified() => {
-                // Not more often than it is tried again.
+                // The pause keeps tasks from causing more sweeps than retries do.
                 tokio::time::sleep(RETRY).await;
                 retry = RETRY;
             }
@@ -138,8 +139,8 @@ async fn look_again(agent: Arc<Agent>) {
     }
 }
 
-/// Volumes of CSI drivers that kubelet does not ask for any more, now and from time to time: that
-/// it has removed a directory tells nobody.
+/// Cleans up volumes of CSI drivers that kubelet no longer uses, now and from time to time: kubelet
+/// does not announce that it has removed a directory.
 async fn sweep_csi(agent: Arc<Agent>) {
     loop {
         let looking = Arc::clone(&agent);
@@ -166,7 +167,7 @@ fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Keeps a second agent away from a journal, as long as what is returned is open.
+/// Locks a journal against a second agent, as long as the returned file is open.
 pub fn lock(state: &Path) -> Result<File> {
     files::make_private(state)?;
     let path = state.join("lock");

@@ -1,5 +1,5 @@
-//! What this node has to clean up: what others ask for, because a pod is gone, and what it has
-//! lost, because another node was given the storage.
+//! Cleanup tasks of this node: those that others leave because a pod is gone, and lost storage,
+//! which another node was given.
 
 use super::Agent;
 use super::fault::Fault;
@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Agent {
-    /// From now on tasks are asked for when some may have come, and this is called then.
+    /// Registers for tasks: when some may have arrived, marks them for a query and calls `wake`.
+    /// Also calls `wake` when a forced unmount makes progress.
     pub(super) fn be_told_of_tasks(self: &Arc<Self>, wake: impl Fn() + Send + Sync + 'static) {
         let (agent, wake) = (Arc::downgrade(self), Arc::new(wake));
         let tell = Arc::clone(&wake);
@@ -29,26 +30,27 @@ impl Agent {
         self.force.tell(tell);
     }
 
-    /// Some may have, or the store was out of reach. Whoever leaves one may have said that this
-    /// node is off: it is asked again whether it may hold anything.
+    /// Notes that tasks may have arrived, or that the store was unreachable. The author of a task
+    /// may also have declared this node off, so the store is asked again whether the node may hold
+    /// storage.
     pub(super) fn tasks_came(&self) {
         let mut state = self.state();
         (state.came, state.admitted) = (true, false);
     }
 
-    /// Whether something is left to clean up that could not be yet.
+    /// Reports whether a cleanup is pending that was not possible yet.
     pub(super) fn has_tasks(&self) -> bool {
         !self.state().tasks.is_empty() || self.lost().iter().any(|entry| entry.taken)
     }
 
-    /// What was mounted here when its record did not show this node any more.
+    /// Returns the holds that were mounted here when their record no longer had this node.
     pub(super) fn lost(&self) -> Vec<Entry> {
         self.journal.all().into_iter().filter(|entry| entry.phase == Phase::Lost).collect()
     }
 
-    /// Unmounts what others were given, who may write by now: nobody else does, and nothing new is
-    /// mounted here before. What only has no record any more stays: with all the records of a
-    /// cluster removed, all its volumes would go.
+    /// Unmounts lost storage that others were given. They may write already, no other process
+    /// unmounts it, and nothing new is mounted here before. Storage that only lacks its record
+    /// stays mounted: otherwise removing all records of a cluster would unmount all its volumes.
     pub(super) fn undo_lost(&self) -> Result<(), StoreError> {
         for entry in self.lost().into_iter().filter(|entry| entry.taken) {
             let Ok(_turn) = self.turns.take(&entry.id, Instant::now()) else { continue };
@@ -75,7 +77,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Each that can be done is, and goes.
+    /// Tries all tasks, and removes those that are done.
     pub(super) fn do_tasks(&self, deadline: Instant) -> Result<(), StoreError> {
         let tasks = std::mem::take(&mut self.state().tasks);
         let lost = self.lost();
@@ -112,7 +114,7 @@ impl Agent {
         let holder = &task.holder;
         let Ok(_turn) = self.turns.take(&holder.id, Instant::now()) else { return Ok(false) };
         let Some(entry) = self.journal.get(&holder.id) else { return Ok(true) };
-        // It is about an earlier boot, or about a hold that was taken from this node before.
+        // The task is about an earlier boot, or about a hold that was taken from this node before.
         if holder.node.boot != self.node.boot || entry.boot != self.node.boot || entry.epoch > holder.epoch {
             return Ok(true);
         }
@@ -130,8 +132,8 @@ impl Agent {
         }
     }
 
-    /// Has it unmounted by force, and released once nothing is left. Whoever calls has the holder's
-    /// turn, which the unmount itself does not need: its driver releases by itself.
+    /// Unmounts by force, and releases once nothing is left. The caller must have the holder's
+    /// turn. The unmount itself does not need the turn: its driver calls `release` separately.
     fn detach(&self, task: &Task, entry: &Entry, deadline: Instant) -> Result<bool, StoreError> {
         if self.force.advance(&Subject::of(entry)) {
             self.say(task, Progressing::Running, "");
@@ -140,7 +142,7 @@ impl Agent {
         let pod = format!("{}/{}", entry.namespace, entry.pod);
         let why = match self.look.left(entry) {
             Left::Nothing if entry.phase == Phase::Lost => return self.is_over(entry),
-            // A call that mounts might still be under way.
+            // A mount call may still be under way.
             Left::Nothing if !self.force.is_unmounted(&entry.id) && !entry.is_old() => {
                 "nothing is mounted, and its driver does not say so: it is released in five minutes"
                     .to_owned()
@@ -156,7 +158,7 @@ impl Agent {
         Ok(false)
     }
 
-    /// Where whoever has asked for it reads that.
+    /// Reports the progress to the store, where the author of the task reads it.
     fn say(&self, task: &Task, phase: Progressing, left: &str) {
         let id = id_of(task);
         let Some(progress) = self.force.news(id, phase, left) else { return };
@@ -166,7 +168,7 @@ impl Agent {
         }
     }
 
-    /// Whether nothing is mounted any more of what was lost.
+    /// Reports whether nothing of a lost hold is mounted any more. If so, forgets the hold.
     fn is_over(&self, entry: &Entry) -> Result<bool, StoreError> {
         let over = self.look.left(entry) == Left::Nothing;
         if over {
@@ -175,7 +177,7 @@ impl Agent {
         Ok(over)
     }
 
-    /// The record is changed once kubelet has removed all that the pod had here.
+    /// Changes the record once kubelet has removed everything that the pod had here.
     fn clean_up(&self, entry: &Entry, deadline: Instant) -> Result<bool, StoreError> {
         let left = self.look.left(entry);
         if left != Left::Nothing || !self.look.is_pod_gone(&entry.target) {

@@ -1,4 +1,4 @@
-//! The agent by itself: two nodes at one store, restarts in every phase, late requests, lost
+//! Tests of the agent alone: two nodes at one store, restarts in every phase, late requests, lost
 //! answers.
 
 mod forced;
@@ -29,12 +29,12 @@ use tempfile::TempDir;
 
 const HANDLE: &str = "file:/srv/images/db.img";
 
-/// Later than a test may last.
+/// Returns a deadline that no test reaches.
 fn soon() -> Instant {
     Instant::now() + deadline(30)
 }
 
-/// What a test says is mounted, whether kubelet has removed the pod, and what is attached.
+/// State that a test sets: mounted targets, removal of the pod by kubelet, attached targets.
 #[derive(Clone, Default)]
 struct Mounts(Arc<Mutex<BTreeSet<String>>>, Arc<Mutex<bool>>, Arc<Mutex<BTreeSet<String>>>);
 
@@ -76,7 +76,7 @@ impl Nodes {
         Self { home, store: Arc::new(store), mounts, hands }
     }
 
-    /// Starts the agent of a node, again if it was there before.
+    /// Starts the agent of a node, or restarts it.
     fn start(&self, name: &str, boot: &str) -> Agent {
         let agent = self.open(name, boot, Box::new(Arc::clone(&self.store)));
         agent.recover(soon()).unwrap();
@@ -143,7 +143,7 @@ fn one_node_holds_and_the_other_is_told_who() {
     let stranger = Hold { pod_namespace: "other".to_owned(), ..hold_of("2") };
     let fault = b.hold(&stranger, now()).unwrap_err();
     assert!(!fault.message.contains("db-1") && fault.message.contains("node a"), "{}", fault.message);
-    // And of the same node.
+    // A pod of the same node is refused as well.
     assert_eq!(code(a.hold(&hold_of("3"), now())), Code::Fenced);
     assert_eq!(b.journal.all(), []);
     assert_eq!(a.release(&hold_of("1"), now()), Ok(Released::Now));
@@ -162,7 +162,7 @@ fn a_node_shares_with_itself_where_the_fence_is_the_node() {
     assert_eq!(code(b.hold(&hold("3"), now())), Code::Fenced);
     assert_eq!(a.release(&hold("2"), now()), Ok(Released::Now));
     assert!(b.hold(&hold("3"), now()).is_ok());
-    // Those that only read are together anywhere.
+    // Pods that only read share it on all nodes.
     assert_eq!(b.release(&hold("3"), now()), Ok(Released::Now));
     let reader = |pod: &str| Hold { access: HoldAccess::ReadOnly, ..hold_of(pod) };
     assert!(a.hold(&reader("4"), now()).is_ok() && b.hold(&reader("5"), now()).is_ok());
@@ -193,7 +193,7 @@ fn a_late_release_does_not_end_a_newer_hold() {
     a.hold(&hold_of("1"), now()).unwrap();
     assert_eq!(a.release(&hold_of("1"), late), Ok(Released::Nothing));
     assert_eq!(nodes.holders(), ["a"]);
-    // Nor after the agent was started again.
+    // The same is true after a restart of the agent.
     drop(a);
     let a = nodes.start("a", "1");
     assert_eq!(a.release(&hold_of("1"), late), Ok(Released::Nothing));
@@ -214,7 +214,7 @@ fn a_late_hold_holds_nothing() {
     assert_eq!(nodes.holders(), [""; 0]);
 }
 
-/// Whatever the last line of the journal is.
+/// Tests every phase as the last state of the journal.
 #[test]
 fn a_restart_in_any_phase_converges() {
     for phase in [Phase::Asking, Phase::Held, Phase::Releasing] {
@@ -243,7 +243,7 @@ fn a_restart_in_any_phase_converges() {
                 (phases, nodes.holders()),
                 (expected, holders.iter().map(|it| (*it).to_owned()).collect())
             );
-            // And a pod's end releases it.
+            // The end of the pod releases it.
             nodes.mounts.0.lock().unwrap().clear();
             a.release(&hold_of("1"), now()).unwrap();
             assert_eq!((nodes.holders(), a.journal.all()), (vec![], vec![]), "{phase:?}");
@@ -251,7 +251,7 @@ fn a_restart_in_any_phase_converges() {
     }
 }
 
-/// An agent that was killed before it noted the epoch.
+/// The agent was killed before it noted the epoch.
 #[test]
 fn an_answer_that_was_not_noted_is_found_in_the_record() {
     let nodes = Nodes::new();
@@ -309,7 +309,7 @@ fn a_damaged_entry_is_set_aside() {
         let (journal, broken) = super::journal::Journal::<Entry>::open(nodes.home.path().join("a")).unwrap();
         assert_eq!((journal.all(), broken.len()), (vec![], 1), "{text}");
     }
-    // Its record says the same.
+    // The hold is restored from its record.
     assert_eq!(nodes.start("a", "1").journal.all().len(), 1);
 }
 
@@ -324,7 +324,7 @@ fn what_a_driver_could_not_tell_is_heard_at_the_start() {
     write(note.with_file_name("y.released"), "{").unwrap();
     write(note.with_file_name("z"), "a note of a hold").unwrap();
     let a = nodes.start("a", "1");
-    // It was about an older mount.
+    // The note was about an older mount.
     assert_eq!((nodes.holders(), note.exists()), (vec!["a".to_owned()], false));
     write(&note, text(clock::since_boot())).unwrap();
     a.sweep(soon()).unwrap();
@@ -358,7 +358,7 @@ fn what_no_one_came_to_release_is_released_once_its_directory_is_gone() {
     assert_eq!(nodes.holders(), [""; 0]);
 }
 
-/// An administrator has given the storage to another node while this one had it.
+/// An administrator has given the storage to another node while this node had it.
 #[test]
 fn nothing_new_is_held_while_lost_storage_is_mounted() {
     let nodes = Nodes::new();
@@ -379,7 +379,7 @@ fn nothing_new_is_held_while_lost_storage_is_mounted() {
     assert_eq!(a.hold(&hold_of("1"), now()), Ok(1));
 }
 
-/// Every answer of the store is lost once, or never comes.
+/// The store loses one request or one reply, or is unavailable once.
 #[test]
 fn a_store_that_fails_once_costs_no_hold_and_no_release() {
     for fault in [StoreFault::LostReply, StoreFault::LostRequest, StoreFault::Unavailable] {
@@ -417,7 +417,7 @@ fn one_damaged_record_holds_up_no_other_storage() {
     assert_eq!(code(a.hold(&hold_of("1"), now())), Code::Unavailable);
 }
 
-/// An administrator says that a node is off; it comes back, in another boot or in the same.
+/// An administrator declares a node off. It comes back, in another boot or in the same one.
 #[test]
 fn a_node_that_is_off_is_fenced_until_its_next_boot() {
     let nodes = Nodes::new();
@@ -438,7 +438,7 @@ fn a_node_that_is_off_is_fenced_until_its_next_boot() {
     assert_eq!(store.set_off("a").unwrap(), ["1"]);
     assert_eq!(b.hold(&hold_of("2"), now()), Ok(1));
     assert_eq!(store.tasks(a.node(), soon()).unwrap().len(), 1);
-    // It was not off after all: it holds nothing more, and knows what it has lost.
+    // The node was not off: it gets no further hold, and knows what it has lost.
     let other = Hold { handle: "file:/srv/images/other.img".to_owned(), ..hold_of("3") };
     assert_eq!(code(a.hold(&other, now())), Code::NotReady);
     let a = start("a", "1");

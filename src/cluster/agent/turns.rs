@@ -1,11 +1,11 @@
-//! One at a time for each holder.
+//! Locks that allow one operation at a time for each holder.
 
 use super::fault::{Code, Fault};
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Whose turn it is.
+/// Turns of all holders.
 #[derive(Debug, Default)]
 pub struct Turns {
     taken: Mutex<BTreeSet<String>>,
@@ -13,7 +13,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Waits until no one else works for this holder.
+    /// Waits until no other operation has the turn of this holder, and takes it.
     pub fn take<'a>(&'a self, id: &str, deadline: Instant) -> Result<Turn<'a>, Fault> {
         let mut taken = self.taken();
         while taken.contains(id) {
@@ -33,7 +33,7 @@ impl Turns {
     }
 }
 
-/// Ends when it is dropped.
+/// Turn of one holder. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Turn<'a> {
     turns: &'a Turns,

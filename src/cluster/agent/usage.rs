@@ -1,4 +1,4 @@
-//! What is mounted and attached on this node, for who decides about its holders.
+//! Mounts and devices of this node, as evidence about its holders.
 
 use super::journal::Entry;
 use crate::fence::evidence::{Evidence, Fence, NodeState, PodState, Sight, Usage};
@@ -15,30 +15,30 @@ use flexvol_protocol::volume_dir::VolumeDir;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// What the handle of storage in a file begins with.
+/// Prefix of the handle of storage in a file.
 const FILE: &str = "file:";
 
-/// No driver's note of a device is larger.
+/// Limit for a driver's note about a device, in bytes.
 const LARGEST: usize = 1 << 20;
 
-/// What this node itself knows of a volume.
+/// Checks of a volume on this node.
 pub trait Look: Send + Sync {
-    /// What is left of it: what cannot be told counts as mounted.
+    /// Returns what is left of a volume. An unknown state counts as mounted.
     fn left(&self, entry: &Entry) -> Left {
         self.left_of(&entry.handle, &entry.target)
     }
 
-    /// The same, by its storage and directory.
+    /// Returns what is left of this storage at this directory.
     fn left_of(&self, handle: &str, target: &str) -> Left;
 
-    /// Whether kubelet has removed the directory, which it does after the unmount and not before.
+    /// Reports whether kubelet has removed the directory, which it does only after the unmount.
     fn is_removed(&self, target: &str) -> bool;
 
-    /// Whether kubelet has removed all that its pod had on this node.
+    /// Reports whether kubelet has removed everything that the volume's pod had on this node.
     fn is_pod_gone(&self, target: &str) -> bool;
 }
 
-/// The mount tables, and what loop devices show.
+/// Checks by the mount tables and the loop devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel;
 
@@ -51,7 +51,7 @@ impl Look for Kernel {
         }
         let shown = |file: &str| loop_device::shows(file).unwrap_or(true);
         match handle.strip_prefix(FILE) {
-            // The kernel says so of a file that was removed.
+            // The kernel shows a removed file with this suffix.
             Some(file) if shown(file) || shown(&format!("{file} (deleted)")) => Left::Attached,
             _ if is_attached_for(target) => Left::Attached,
             _ => Left::Nothing,
@@ -71,8 +71,8 @@ fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Whether a driver has noted a device that is attached for this directory. What cannot be read
-/// counts.
+/// Reports whether a driver has noted an attached device for this directory. An unreadable list of
+/// notes and a note without targets count as attached.
 fn is_attached_for(target: &str) -> bool {
     let directory = paths::run(paths::ATTACHMENTS);
     let names = match std::fs::read_dir(&directory) {
@@ -83,14 +83,14 @@ fn is_attached_for(target: &str) -> bool {
     names.flatten().filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b".")).any(|entry| {
         let text = files::read_small(&entry.path(), LARGEST).ok().flatten();
         let record: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
-        // A record may go while it is looked at.
+        // A note may be removed while it is read.
         record.is_some_and(|record| {
             record["targets"].as_array().is_none_or(|all| all.iter().any(|it| it == target))
         })
     })
 }
 
-/// `<root>/pods/<uid>`, where kubelet itself is there.
+/// Returns `<root>/pods/<uid>`, if kubelet's own directory exists here.
 fn pod_directory(target: &str) -> Option<PathBuf> {
     let volume = VolumeDir::of(&TargetPath::parse(target.as_ref()).ok()?);
     let mut below = volume.below.components();
@@ -99,7 +99,7 @@ fn pod_directory(target: &str) -> Option<PathBuf> {
     (pods.ends_with("pods") && pods.is_dir()).then(|| pods.join(uid))
 }
 
-/// What a node knows about itself; of others, what an administrator has asserted.
+/// Evidence of a node about itself; about other nodes, only what an administrator has asserted.
 pub(super) struct Local<'a> {
     pub(super) look: &'a dyn Look,
     pub(super) node: &'a Node,
@@ -125,7 +125,7 @@ impl Local<'_> {
         let pod = if self.look.is_pod_gone(&holder.target) { PodState::Gone } else { PodState::Unknown };
         let usage = match self.look.left_of(handle, &holder.target) {
             Left::Nothing => Usage::Unused,
-            // Of another boot nothing is left.
+            // Nothing is left of another boot.
             _ if holder.node.boot != self.node.boot => Usage::Unused,
             _ => Usage::InUse,
         };

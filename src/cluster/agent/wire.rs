@@ -1,8 +1,8 @@
-//! Requests and answers: a length of four bytes, and JSON.
+//! Requests and answers on the socket: a length of four bytes, then JSON.
 //!
 //! ```text
 //! {"v":1,"method":"hold","asked":…,"until":…,"params":{…}}
-//! {"v":1,"method":"exec","at":{"podName":…},"params":{…}}      of a mount pod: crate::cri::session
+//! {"v":1,"method":"exec","at":{"podName":…},"params":{…}}     for a mount pod: crate::cri::session
 //! {"v":1,"ok":{…}}    {"v":1,"err":{"code":"FENCED","msg":"…"}}
 //! ```
 
@@ -20,13 +20,13 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long a request may take to arrive, and an answer to be read.
+/// Limit for a request to arrive, and for an answer to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a connection may say nothing that has started what serves a volume.
+/// Idle limit for a connection that has started a program to serve a volume.
 const SERVING: Duration = Duration::from_mins(10);
 
-/// What is sent.
+/// Request as it is sent.
 #[derive(Deserialize)]
 struct Request {
     v: u32,
@@ -35,14 +35,14 @@ struct Request {
     asked: u64,
     #[serde(default)]
     until: u64,
-    /// The mount pod that it is for.
+    /// Mount pod that the request is for.
     #[serde(default)]
     at: Value,
     #[serde(default)]
     params: Value,
 }
 
-/// Answers what comes over a connection, until it ends or makes no sense.
+/// Answers the requests on a connection, until the connection ends or a request is invalid.
 pub fn converse(agent: &Agent, mut stream: UnixStream) -> io::Result<()> {
     let mut session = Session::default();
     let ended = talk(agent, &mut stream, &mut session);
@@ -77,7 +77,7 @@ fn said(answer: Result<Value, Fault>) -> Value {
 }
 
 fn answer(agent: &Agent, frame: Vec<u8>, session: &mut Session, stream: &UnixStream) -> Result<Value, Fault> {
-    // Secrets of a call are in it.
+    // The frame may contain secrets of a call.
     let frame = Secret::new(frame);
     let request: Request = serde_json::from_slice(frame.expose()).map_err(Fault::bad)?;
     if request.v != PROTOCOL {
@@ -118,24 +118,24 @@ fn answer_request(agent: &Agent, request: Request, stream: &UnixStream) -> Resul
     }
 }
 
-/// Whether whoever has asked still waits: it sends nothing more before it has the answer.
+/// Reports whether the caller still waits. It sends nothing more before it has the answer.
 fn is_there(stream: &UnixStream) -> bool {
     let mut byte = [0];
     let nothing = rustix::net::recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
     nothing.is_err_and(|error| error == rustix::io::Errno::AGAIN)
 }
 
-/// What came.
+/// Result of reading a frame.
 pub enum Received {
-    /// A whole frame.
+    /// Complete frame.
     Frame(Vec<u8>),
-    /// One that is longer than any may be: it was not read.
+    /// Length of a frame over the limit. The frame was not read.
     TooLong(usize),
-    /// Nothing more.
+    /// End of the connection.
     End,
 }
 
-/// Reads a frame, all of it within `patience`, however slowly its bytes come.
+/// Reads a frame. `patience` limits the whole frame, however slowly its bytes arrive.
 pub fn receive(stream: &mut UnixStream, patience: Duration) -> io::Result<Received> {
     let until = Instant::now() + patience;
     let mut length = [0; 4];
@@ -155,7 +155,7 @@ pub fn receive(stream: &mut UnixStream, patience: Duration) -> io::Result<Receiv
     Ok(Received::Frame(frame))
 }
 
-/// How many bytes came before the end.
+/// Fills the buffer. Returns the number of bytes that arrived before the end.
 fn fill(stream: &mut UnixStream, buffer: &mut [u8], until: Instant) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -195,7 +195,7 @@ pub fn send(stream: &mut UnixStream, value: &Value, patience: Duration) -> io::R
 }
 
 impl Agent {
-    /// Who answers here.
+    /// Returns the version, node and readiness of this agent.
     fn hello(&self) -> Value {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -205,13 +205,13 @@ impl Agent {
         })
     }
 
-    /// Has a driver carry out a call here.
+    /// Lets a driver carry out a call on this node.
     fn call(&self, order: Order, asked: Asked, is_there: impl Fn() -> bool) -> Result<Value, Fault> {
         let reply = self.calls.carry_out(order, asked.deadline()?, is_there)?;
         Ok(json!({"reply": reply}))
     }
 
-    /// What it holds, for people.
+    /// Returns the state of the agent with its holds, for people.
     pub fn status(&self) -> Value {
         let holds = self.journal.all().into_iter().map(|entry| {
             json!({

@@ -1,4 +1,4 @@
-//! Nodes and pods as the API server has them now.
+//! Current state of nodes and pods, read from the API server.
 
 use super::kinds::{Node, Pod};
 use super::review::Cluster;
@@ -9,14 +9,14 @@ use crate::fence::store::kubernetes::{KubernetesStore, path_of_node};
 use serde::de::DeserializeOwned;
 use std::time::Instant;
 
-/// Who asks.
+/// Reader of that state.
 #[derive(Debug)]
 pub struct Asking(pub KubernetesStore);
 
 impl Asking {
     fn ask<K: DeserializeOwned>(&self, path: String, deadline: Instant) -> Result<Option<K>, StoreError> {
         let Some(object) = self.0.object(path, deadline)? else { return Ok(None) };
-        // As watches read them: a second reader of the same would be in the program as well.
+        // Parse text, as watches do: another source would put a second parser into the program.
         let object = serde_json::from_str(&object.to_string());
         object.map(Some).map_err(|error| StoreError::Failed(error.to_string()))
     }

@@ -1,4 +1,4 @@
-//! Of nodes, pods and locks what counts here.
+//! Fields of nodes, pods and locks that count for the controller.
 
 use super::seen::{SeenNode, SeenPod};
 use crate::controllers::kinds::{Condition, kind};
@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// On the object that shows a pod which a kubelet runs by a file of its own: that pod's uid.
+/// Annotation of a mirror pod: the uid of the static pod, which a kubelet runs from a file of its
+/// own.
 pub(crate) const SHOWS: &str = "kubernetes.io/config.hash";
 
 kind!(
@@ -25,7 +26,7 @@ kind!(
 );
 
 impl Node {
-    /// What it says.
+    /// Returns the state that counts.
     pub fn seen(&self) -> SeenNode {
         let ready = |condition: &Condition| condition.kind == "Ready" && condition.status == "True";
         SeenNode {
@@ -36,7 +37,7 @@ impl Node {
         }
     }
 
-    /// Removes what is never read.
+    /// Removes fields that are never read.
     pub(super) fn strip(&mut self) {
         strip(&mut self.metadata);
         self.spec.taints.retain(|taint| taint.key == OUT_OF_SERVICE);
@@ -45,7 +46,7 @@ impl Node {
 }
 
 impl Pod {
-    /// What it says.
+    /// Returns the state that counts.
     pub fn seen(&self) -> SeenPod {
         let annotations = self.metadata.annotations.as_ref();
         SeenPod {
@@ -55,24 +56,24 @@ impl Pod {
         }
     }
 
-    /// Removes what is never read.
+    /// Removes fields that are never read.
     pub(super) fn strip(&mut self) {
         self.forget_claims();
         strip_but(&mut self.metadata, SHOWS);
     }
 }
 
-/// A lock.
+/// Lock of one storage.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lock {
     metadata: ObjectMeta,
-    /// Nothing if it means nothing: such a one is left for people.
+    /// Record; `None` if it is not valid. Such a lock is left to people.
     #[serde(deserialize_with = "record")]
     pub(super) spec: Option<Record>,
 }
 
 impl Lock {
-    /// Whether it is to go.
+    /// Reports whether the lock is being deleted, and whether it is marked for a forced detach.
     pub(super) fn ending(&self) -> Ending {
         let marked = self
             .metadata
@@ -86,7 +87,7 @@ impl Lock {
         }
     }
 
-    /// Removes what is never read.
+    /// Removes fields that are never read.
     pub(super) fn strip(&mut self) {
         strip_but(&mut self.metadata, FORCE_DETACH);
         for holder in self.spec.iter_mut().flat_map(|record| &mut record.holders) {
@@ -101,7 +102,7 @@ fn record<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Record>, D::Error
     Ok(Record::from_json(&Value::deserialize(from)?).ok())
 }
 
-/// All but one annotation.
+/// Removes all annotations except one, and all other metadata that is never read.
 fn strip_but(metadata: &mut ObjectMeta, key: &str) {
     let annotations = metadata.annotations.take();
     strip(metadata);
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(pod.seen(), SeenPod { uid: "u".into(), shows: "file".into(), ending: true });
     }
 
-    /// One object that means nothing does not keep the others from being read.
+    /// One invalid object does not prevent the others from being read.
     #[test]
     fn a_lock_that_means_nothing_is_left() {
         let record = Record {

@@ -1,4 +1,4 @@
-//! Locks, nodes and pods as the API server last told of them, and which locks a change is about.
+//! Locks, nodes and pods as last reported by the API server, and the locks that a change affects.
 
 use super::kinds::{Lock, Node, Pod};
 use super::review::Cluster;
@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Locks that are to be looked at, by the namespace and name of the object.
+/// Locks to review, by the namespace and name of the object.
 pub(super) type Keys = Queue<String>;
 
-/// What is known.
+/// Known objects.
 pub(super) struct Live {
     pub(super) locks: Arc<Objects<Lock>>,
     nodes: Arc<Objects<Node>>,
     pods: Arc<Objects<Pod>>,
-    /// Which locks name a node, and which a pod.
+    /// Locks by the node that they name, and by the pod that they name.
     named: Mutex<[HashMap<String, HashSet<String>>; 2]>,
-    /// A node has gone.
+    /// Notifies about a node that has disappeared.
     pub(super) gone: Notify,
 }
 
@@ -37,12 +37,12 @@ impl Cluster for Live {
     }
 }
 
-/// Who is told, for as long as this is kept.
+/// Listeners, which are called for as long as this is kept.
 #[expect(dead_code, reason = "it is kept, and not read")]
 pub(super) struct Listening(Listener<Lock>, Listener<Node>, Listener<Pod>);
 
 impl Live {
-    /// Watches all of them, and waits until they are known.
+    /// Watches all these objects and waits until they are known.
     pub(super) async fn begin(client: &Client, namespace: &str) -> Arc<Self> {
         let live = Self {
             locks: Objects::new(Lock::strip),
@@ -58,7 +58,7 @@ impl Live {
         Arc::new(live)
     }
 
-    /// From now on locks are queued of which something may have changed; first all of them.
+    /// Queues each lock that a change may affect, from now on; first queues all of them.
     pub(super) fn listen(self: &Arc<Self>, queue: &Arc<Keys>) -> Listening {
         let (live, keys) = (Arc::clone(self), Arc::clone(queue));
         let locks: Listener<Lock> = Arc::new(move |change| live.lock_changed(change, &keys));
@@ -115,7 +115,7 @@ impl Live {
         }
     }
 
-    /// Whether some lock names this node.
+    /// Reports whether a lock names this node.
     pub(super) fn holds(&self, node: &str) -> bool {
         self.named()[0].contains_key(node)
     }
@@ -140,7 +140,7 @@ fn name_of(pod: &record::Pod) -> String {
     format!("{}/{}", pod.namespace, pod.name)
 }
 
-/// As objects of a namespace are known by.
+/// Returns the key of an object in a namespace.
 pub(super) fn key<K: Watchable>(object: &K) -> String {
     format!("{}/{}", object.meta().namespace.as_deref().unwrap_or_default(), object.name_any())
 }

@@ -1,15 +1,15 @@
-//! `flexvold controller`: takes storage from nodes that cannot write any more, so that the pods
-//! which wait for it on others can have it.
+//! `flexvold controller`: removes the locks of nodes that can no longer write, so that waiting pods
+//! on other nodes get the storage.
 //!
 //! ```text
 //! API server ── watches ─▶ locks, nodes, pods ─▶ is a review due? ─▶ read, ask, decide ─▶ write
 //!                           in memory             (no request)        (the API server again)
 //! ```
 //!
-//! No agent may do it: a policy of the API server lets each change what its own node holds alone.
-//! One of several controllers works, by a Lease; two at once would do no harm, because each write
-//! is compared with what was read, and what breaks a hold stays true ([`seen`]). Who waits hears
-//! from the agent of its own node why it does.
+//! Agents may not do this: a policy of the API server lets each agent change only the holders of
+//! its own node. A Lease selects one of several controllers. Two active ones would do no harm: each
+//! write is compared with the record that was read, and the facts that break a lock stay true
+//! ([`seen`]). A waiting pod gets the reason for its wait from the agent of its own node.
 
 pub mod asking;
 pub mod kinds;
@@ -34,35 +34,35 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-/// By which one of several works.
+/// Name of the Lease that selects the active controller.
 pub const LEASE: &str = "flexvol-controller";
 
-/// Reviews at the same time.
+/// Limit for parallel reviews.
 const AT_ONCE: usize = 8;
 
-/// How long one may take.
+/// Deadline for one review.
 const REVIEW: Duration = Duration::from_secs(30);
 
-/// All tasks are asked for, page by page.
+/// Deadline for one check of all tasks, which are read page by page.
 const TASKS: Duration = Duration::from_mins(2);
 
-/// All is looked at so often, whatever was told.
+/// Pause between two checks of all locks and tasks, independent of reported changes.
 const DAY: Duration = Duration::from_hours(24);
 
-/// After what failed.
+/// Pause after a failed check of the tasks.
 const AGAIN: Duration = Duration::from_mins(5);
 
-/// What a controller is started with.
+/// Settings of a controller.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a client of the API server has none")]
 pub struct Setup {
-    /// The API server.
+    /// Clients of the API server.
     pub clients: Clients,
-    /// Where the locks are, and the lease.
+    /// Namespace of the locks and of the lease.
     pub namespace: String,
-    /// Who holds the lease: a name that no other process has.
+    /// Name of this process as a holder of the lease; no other process has it.
     pub identity: String,
-    /// Who decides.
+    /// Reviewer of the locks.
     pub reviewer: Arc<Reviewer>,
 }
 
@@ -88,7 +88,7 @@ pub async fn run(setup: Setup) -> Result<()> {
         lost = election.hold() => lost,
         () = ended => Ok(()),
     };
-    // A review that has begun ends by itself, and does no harm beside another controller.
+    // A review that has begun runs to its end, and does no harm next to another controller.
     working.shutdown().await;
     if lost.is_ok() {
         election.release().await;
@@ -96,7 +96,7 @@ pub async fn run(setup: Setup) -> Result<()> {
     lost
 }
 
-/// Until it is dropped.
+/// Works until the future is dropped.
 async fn lead(setup: Setup) {
     let live = Live::begin(&setup.clients.objects, &setup.namespace).await;
     let queue: Arc<Keys> = Arc::new(Queue::default());
@@ -144,7 +144,7 @@ async fn look_at_all(live: &Live, queue: &Keys) {
     }
 }
 
-/// At the start, when a node has gone, and once a day.
+/// Closes tasks at the start, when a node has disappeared, and once a day.
 async fn close_tasks(live: &Arc<Live>, reviewer: &Arc<Reviewer>) {
     loop {
         let (closing, known) = (Arc::clone(reviewer), Arc::clone(live));
@@ -155,7 +155,7 @@ async fn close_tasks(live: &Arc<Live>, reviewer: &Arc<Reviewer>) {
         }
         let again = match closed {
             Ok(Ok(false)) => DAY,
-            // Until they have been gone for long enough.
+            // Wait until these nodes have been gone for long enough.
             Ok(Ok(true)) => reviewer.rules.gone_grace,
             _ => AGAIN,
         };

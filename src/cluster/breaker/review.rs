@@ -1,4 +1,4 @@
-//! One look at the holders of a storage: read, ask about their nodes and pods, decide, write.
+//! One review of the holders of a storage: read, ask about their nodes and pods, decide, write.
 
 use super::seen::{Missing, SeenNode, SeenPod, is_named, sight, state_of_pod};
 use crate::fence::decide::{Decision, Write, decide};
@@ -12,39 +12,39 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// What is asked about nodes and pods.
+/// Source of the state of nodes and pods.
 pub trait Cluster {
-    /// The Node object of this name; `None` if there is none.
+    /// Returns the Node object of this name; `None` if it does not exist.
     fn node(&self, name: &str, deadline: Instant) -> Result<Option<SeenNode>, StoreError>;
 
-    /// The Pod object of this namespace and name; `None` if there is none.
+    /// Returns the Pod object of this namespace and name; `None` if it does not exist.
     fn pod(&self, pod: &Pod, deadline: Instant) -> Result<Option<SeenPod>, StoreError>;
 }
 
-/// What a controller is made of, besides what it watches.
+/// Parts of a controller besides its watches.
 #[expect(missing_debug_implementations, reason = "a store has none")]
 pub struct Reviewer {
-    /// Where records are.
+    /// Store of the records.
     pub store: Box<dyn RecordStore>,
-    /// Who is asked before anything is changed.
+    /// Source that is asked before every change.
     pub cluster: Box<dyn Cluster + Send + Sync>,
-    /// What an administrator allows.
+    /// Rules of the administrator.
     pub rules: Rules,
-    /// How long Node objects have been missing.
+    /// Missing Node objects, and since when they are missing.
     pub missing: Missing,
 }
 
-/// What came of a review.
+/// Result of a review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
-    /// Who does not hold the storage any more.
+    /// Holders that were removed.
     pub removed: Vec<Holder>,
-    /// Whether it is to be done again when a node has been gone for longer.
+    /// True if the review has to be repeated when a node has been gone for longer.
     pub waits: bool,
 }
 
 impl Reviewer {
-    /// Removes the holders whose nodes cannot write any more, and leaves tasks for nodes.
+    /// Removes the holders whose nodes cannot write any more, and creates tasks for nodes.
     pub fn review(&self, handle: &str, deadline: Instant) -> Result<Reviewed, StoreError> {
         let looking = Looking::new(&*self.cluster, &self.rules, &self.missing, deadline);
         let decision = settle(&*self.store, handle, &Request::Review, &looking, deadline)?;
@@ -57,7 +57,7 @@ impl Reviewer {
         Ok(Reviewed { removed, waits: self.waits_for(&evidence) })
     }
 
-    /// Whether a review would change something, by what is known without asking.
+    /// Reports whether a review would change something, now or later, judged without a request.
     pub fn is_due(&self, record: &Record, ending: Ending, known: &dyn Cluster) -> bool {
         let looking = Looking::new(known, &self.rules, &self.missing, Instant::now());
         let mut evidence = looking.look(record).with(ending);
@@ -71,8 +71,8 @@ impl Reviewer {
         self.rules.unfenced_break && evidence.sights.values().any(|sight| shortly(sight.node))
     }
 
-    /// Removes the tasks of nodes that will never do them; whether some may have to be later.
-    /// How long a node is missing is forgotten if it neither holds something nor has a task.
+    /// Removes the tasks of nodes that will never do them; returns true if more tasks may have to
+    /// be removed later. Forgets a missing node that neither holds anything nor has a task.
     pub fn close_tasks(&self, holds: &dyn Fn(&str) -> bool, deadline: Instant) -> Result<bool, StoreError> {
         let looking = Looking::new(&*self.cluster, &self.rules, &self.missing, deadline);
         let tasks = self.store.all_tasks(deadline)?;
@@ -91,14 +91,14 @@ impl Reviewer {
     }
 }
 
-/// Asks about each node and each pod once.
+/// Evidence for one review; asks about each node and each pod once.
 struct Looking<'a> {
     cluster: &'a dyn Cluster,
     rules: &'a Rules,
     missing: &'a Missing,
     deadline: Instant,
     nodes: RefCell<HashMap<String, Result<Option<SeenNode>, StoreError>>>,
-    /// What was looked at last, and what was seen.
+    /// Record that was inspected last, and its evidence.
     last: RefCell<Option<(Option<Record>, Evidence)>>,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Looking<'a> {
         let asked = nodes.entry(name.clone()).or_insert_with(|| self.cluster.node(name, self.deadline));
         let Ok(node) = asked else { return Sight::default() };
         let seen = sight(holder, node.as_ref(), PodState::Unknown, self.missing);
-        // Of no other node does it matter what became of the pod.
+        // On other nodes, the state of the pod does not matter.
         let matters = matches!(seen.node, NodeState::Alive | NodeState::Rebooted);
         if matters { Sight { pod: self.pod(&holder.pod), ..seen } } else { seen }
     }
@@ -132,7 +132,7 @@ impl<'a> Looking<'a> {
 
 impl Witness for Looking<'_> {
     fn look(&self, record: &Record) -> Evidence {
-        // The record was read just now: what was seen before may be older.
+        // The record was read just now: earlier answers may be older than it.
         self.nodes.borrow_mut().clear();
         let sights = record.holders.iter().map(|holder| (holder.id.clone(), self.sight(holder)));
         let evidence = Evidence {

@@ -1,21 +1,21 @@
-//! What Node and Pod objects say about a holder. Pure.
+//! Facts about a holder from Node and Pod objects. Pure.
 //!
-//! What breaks a hold has to stay true, because a write may arrive late: the record may be as it
-//! was, and the world not. Three things do.
+//! A fact that breaks a lock has to stay true, because a write may arrive late: the record may
+//! still be the same while the nodes have changed. Three facts stay true.
 //!
 //! * *A boot is over.* An agent holds nothing before its Node object shows the boot that it runs in
-//!   ([`RecordStore::admits`](crate::fence::store::RecordStore::admits)). So a Node object, asked
-//!   for after the record was read, never shows an earlier boot than the holder's, and one that
-//!   shows another shows a later one.
+//!   ([`RecordStore::admits`](crate::fence::store::RecordStore::admits)). So a Node object that is
+//!   read after the record never shows an earlier boot than the holder's, and a different boot is a
+//!   later one.
 //! * *A boot was off when an administrator said so.* The taint counts only while the node does not
-//!   report as well: one that is ready is on, whatever was said of it, and an agent that starts
-//!   under a taint holds nothing until it is gone.
-//! * *A Node object is gone.* None is ever made again with the same uid. That its machine is off,
-//!   too, is for the administrator to say.
+//!   report: a node that is ready is on, in spite of the taint, and an agent that starts under a
+//!   taint holds nothing until the taint is gone.
+//! * *A Node object is gone.* No new object ever gets the same uid. Only the administrator can say
+//!   that the machine is off, too.
 //!
-//! That a pod is gone is said by its own object, or by another one of its name. No clock of
-//! anybody's is compared with another's: how long a node is gone is measured here, from when it was
-//! first missed.
+//! A pod is gone if its object is missing, or if another object has its name. Clocks of two
+//! machines are never compared: the time for which a node has been gone is measured here, from the
+//! moment at which it was first missed.
 
 use crate::fence::evidence::{Fence, NodeState, PodState, Sight, Usage};
 use crate::fence::record::{Holder, Node, Pod};
@@ -24,60 +24,61 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a Node object says.
+/// State of a Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenNode {
-    /// Of the object.
+    /// Uid of the object.
     pub uid: String,
-    /// As its kubelet has told it; empty before.
+    /// Boot id that its kubelet reported; empty before the first report.
     pub boot: String,
-    /// Whether its kubelet reports that it is well, and has lately.
+    /// True if its kubelet has lately reported that it is ready.
     pub ready: bool,
-    /// Whether an administrator has said that it is off.
+    /// True if an administrator has declared that it is off.
     pub out_of_service: bool,
 }
 
-/// What a Pod object says.
+/// State of a Pod object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenPod {
-    /// Of the object.
+    /// Uid of the object.
     pub uid: String,
-    /// Of the pod that a kubelet runs by a file of its own, and that this object only shows.
+    /// Uid of the static pod that this object only mirrors: a kubelet runs it from a file of its
+    /// own.
     pub shows: String,
-    /// Whether it is to be deleted.
+    /// True if it is being deleted.
     pub ending: bool,
 }
 
-/// How long Node objects have been missing: by name and uid, from when they were first missed.
+/// Missing Node objects by name and uid, each with the time at which it was first missed.
 #[derive(Debug, Default)]
 pub struct Missing(Mutex<HashMap<(String, String), Instant>>);
 
 impl Missing {
-    /// How long this one has been, if it is missing now.
+    /// Returns how long this node, which is missing now, has been missing.
     pub fn since(&self, node: &Node) -> Duration {
         let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         missing.entry((node.name.clone(), node.uid.clone())).or_insert_with(Instant::now).elapsed()
     }
 
-    /// It is there: whoever missed it knew of it too late.
+    /// Removes a node from the missing ones: it exists, and an earlier check did not know it yet.
     fn found(&self, node: &Node) {
         let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         missing.remove(&(node.name.clone(), node.uid.clone()));
     }
 
-    /// Forgets those of which nothing holds any more.
+    /// Forgets the nodes that are not needed any more.
     pub fn keep(&self, needed: impl Fn(&str, &str) -> bool) {
         let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         missing.retain(|(name, uid), _| needed(name, uid));
     }
 }
 
-/// What is known of a holder.
+/// Returns the facts about a holder.
 pub fn sight(holder: &Holder, node: Option<&SeenNode>, pod: PodState, missing: &Missing) -> Sight {
     Sight { node: state_of(&holder.node, node, missing), pod, usage: Usage::Unknown, fence: Fence::NotTried }
 }
 
-/// What is known of a holder's node.
+/// Returns the state of a holder's node.
 pub fn state_of(held: &Node, node: Option<&SeenNode>, missing: &Missing) -> NodeState {
     let Some(node) = node else { return NodeState::Gone(missing.since(held)) };
     let same_boot = !node.boot.is_empty() && node.boot == held.boot;
@@ -94,7 +95,7 @@ pub fn state_of(held: &Node, node: Option<&SeenNode>, missing: &Missing) -> Node
     }
 }
 
-/// What is known of a holder's pod.
+/// Returns the state of a holder's pod.
 pub fn state_of_pod(held: &Pod, pod: Option<&SeenPod>) -> PodState {
     match pod {
         Some(pod) if pod.uid != held.uid && pod.shows != held.uid => PodState::Gone,
@@ -104,7 +105,8 @@ pub fn state_of_pod(held: &Pod, pod: Option<&SeenPod>) -> PodState {
     }
 }
 
-/// Whether a pod can have this namespace and name: a holder's are what its driver was told.
+/// Reports whether a pod can have this namespace and name: in a record they are as the driver
+/// received them.
 pub fn is_named(pod: &Pod) -> bool {
     is_name(&pod.namespace) && is_name(&pod.name)
 }
@@ -127,17 +129,17 @@ mod tests {
         assert_eq!(same("boot-a", true, false), NodeState::Alive);
         assert_eq!(same("boot-a", false, false), NodeState::Suspect);
         assert_eq!(same("boot-a", false, true), NodeState::OutOfService);
-        // It reports: whoever has said that it is off was wrong, or means an earlier boot.
+        // It reports: the taint is wrong, or was meant for an earlier boot.
         assert_eq!(same("boot-a", true, true), NodeState::Alive);
         assert_eq!(same("later", true, false), NodeState::Rebooted);
         assert_eq!(same("later", false, false), NodeState::Rebooted);
         assert_eq!(same("later", true, true), NodeState::Rebooted);
         assert_eq!(same("later", false, true), NodeState::OutOfService);
-        // Its kubelet has not told its boot yet.
+        // Its kubelet has not reported its boot yet.
         assert_eq!(same("", true, false), NodeState::Suspect);
         assert_eq!(same("", false, true), NodeState::OutOfService);
         assert!(gone(of(None)));
-        // Another machine has its name; or the same one has another object.
+        // Another machine has its name, or the same machine has another object.
         assert!(gone(of(Some(node("other", "later", true, false)))));
         assert!(gone(of(Some(node("other", "later", false, true)))));
         assert!(gone(of(Some(node("other", "", true, false)))));
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(of(None), PodState::Gone);
     }
 
-    /// What stands in a record was told by whoever made the volume: it leads to no other object.
+    /// A record contains text of the user who made the volume: it must not lead to another object.
     #[test]
     fn a_pod_is_not_asked_for_by_what_is_no_name() {
         let pod = |namespace: &str, name: &str| Pod {
@@ -189,7 +191,8 @@ mod tests {
         assert!(missing.0.lock().unwrap().values().all(|since| *since > missed));
     }
 
-    /// A Node that was made a moment ago may not be known yet: from then on it was not missing.
+    /// A Node that was just made may not be known yet. Once it is known, it counts as never
+    /// missing.
     #[test]
     fn what_was_known_too_late_was_never_missing() {
         let (missing, held) = (Missing::default(), holder("a", "1").node);

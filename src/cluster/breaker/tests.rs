@@ -1,5 +1,5 @@
-//! The controller by itself: nodes that die, reboot and come back, two controllers at once, an API
-//! server that does not answer.
+//! Tests of the controller alone: nodes that die, reboot and come back, two controllers at once, an
+//! API server that does not answer.
 
 use super::review::{Cluster, Reviewed, Reviewer};
 use super::seen::{Missing, SeenNode, SeenPod};
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Nodes and pods as an API server has them.
+/// Nodes and pods of an API server.
 #[derive(Clone, Default)]
 struct Objects {
     nodes: Arc<Mutex<BTreeMap<String, SeenNode>>>,
     pods: Arc<Mutex<BTreeMap<String, SeenPod>>>,
     asked: Arc<Mutex<Vec<String>>>,
-    /// Whether it does not answer.
+    /// True if it does not answer.
     silent: Arc<Mutex<bool>>,
 }
 
@@ -95,7 +95,7 @@ impl Scene {
         self.store.all_tasks(soon()).unwrap().iter().map(|task| task.reason).collect()
     }
 
-    /// Nothing is removed, and nothing written.
+    /// Asserts that nothing is removed and nothing is written.
     fn stays(&self, why: &str) {
         let before = self.record();
         assert_eq!(self.review().removed, [], "{why}");
@@ -103,7 +103,8 @@ impl Scene {
         assert!(!goes(&mount(&self.store, "b", "2")), "{why}");
     }
 
-    /// It is removed, once, and the next one has it under a higher epoch.
+    /// Asserts that the holder is removed, once, and the next one gets the storage with a higher
+    /// epoch.
     fn gives_way(&self) {
         let epoch = self.record().epoch;
         assert!(self.reviewer.is_due(&self.record(), Ending::No, &self.objects));
@@ -124,7 +125,7 @@ fn named() -> String {
     format!("default/{}", holder("a", "1").pod.name)
 }
 
-/// Tests 14 and 16: silence is no evidence; that an administrator has said that it is off, is.
+/// Tests 14 and 16: silence is no evidence, but an administrator's statement that a node is off is.
 #[test]
 fn t14_t16_a_node_that_is_silent_keeps_what_it_holds_until_it_is_said_to_be_off() {
     let scene = Scene::new();
@@ -139,7 +140,7 @@ fn t14_t16_a_node_that_is_silent_keeps_what_it_holds_until_it_is_said_to_be_off(
     assert_eq!(scene.causes(), [Cause::NodeLost]);
 }
 
-/// Test 18: the corruption of Rook's volumes.
+/// Test 18: the case that corrupted Rook's volumes.
 #[test]
 fn t18_a_pod_deleted_by_force_on_a_silent_node_keeps_its_storage() {
     let scene = Scene::new();
@@ -151,7 +152,7 @@ fn t18_a_pod_deleted_by_force_on_a_silent_node_keeps_its_storage() {
     let other = SeenPod { uid: "9".to_owned(), ..SeenPod::default() };
     scene.objects.pods.lock().unwrap().insert(named(), other);
     scene.stays("silent, and one of its name runs");
-    // It reports again, and is asked to clean up; the lock stays its own.
+    // The node reports again and is asked to clean up; it keeps its lock.
     scene.objects.node_is("a", |node| node.ready = true);
     scene.stays("alive, without a pod");
     assert_eq!(scene.causes(), [Cause::PodGone]);
@@ -168,7 +169,7 @@ fn t13_a_reboot_ends_what_a_pod_had_that_is_gone() {
     assert_eq!(scene.causes(), []);
 }
 
-/// Tests 15 and 17: that a Node object is gone says nothing of its machine, by default.
+/// Tests 15 and 17: by default, a missing Node object says nothing about its machine.
 #[test]
 fn t15_t17_a_node_that_is_gone_is_off_only_where_that_was_said() {
     let scene = Scene::new();
@@ -187,13 +188,14 @@ fn t15_t17_a_node_that_is_gone_is_off_only_where_that_was_said() {
     assert!(scene.review() == Reviewed { removed: Vec::new(), waits: true } || gone.elapsed() >= grace);
     std::thread::sleep(grace + Duration::from_millis(5));
     scene.gives_way();
-    // Its tasks are nobody's any more.
+    // No node will do its tasks any more.
     assert_eq!(scene.causes(), [Cause::NodeLost]);
     assert_eq!(scene.reviewer.close_tasks(&|_| false, soon()), Ok(false));
     assert_eq!(scene.causes(), []);
 }
 
-/// What was known before the record was read counts for nothing: a node that is back holds anew.
+/// Facts known before the record was read do not count: a node that came back holds the storage
+/// again.
 #[test]
 fn what_is_known_is_asked_for_after_the_record_was_read() {
     let scene = Scene::new();
@@ -202,7 +204,7 @@ fn what_is_known_is_asked_for_after_the_record_was_read() {
     known.is_off("a");
     assert!(scene.reviewer.is_due(&scene.record(), Ending::No, &known));
     scene.stays("what is known is old");
-    // It has rebooted meanwhile, and its pod, which is being deleted, holds in the new boot.
+    // The node has rebooted meanwhile; its pod, which is being deleted, holds in the new boot.
     scene.objects.pods.lock().unwrap().get_mut(&named()).unwrap().ending = true;
     known = scene.objects.clone();
     known.node_is("a", |node| node.boot = "later".to_owned());
@@ -224,7 +226,7 @@ fn an_api_server_that_does_not_answer_is_no_evidence() {
     scene.gives_way();
 }
 
-/// What a holder says of its pod was told by a tenant: no other object is asked for.
+/// The pod's name in a record comes from a tenant: it must not lead to another object.
 #[test]
 fn a_pods_name_that_is_none_is_not_asked_for() {
     let scene = Scene::new();
@@ -240,7 +242,7 @@ fn a_pods_name_that_is_none_is_not_asked_for() {
 }
 
 /// Two controllers, an agent that comes back, lost requests and answers, in any order: the epoch
-/// rises once for each break, and whoever was told that it holds does.
+/// rises once for each break, and each holder that was told that it holds the storage does hold it.
 #[test]
 fn two_controllers_at_once_break_once() {
     for seed in 0..60_u64 {
@@ -267,7 +269,7 @@ fn two_controllers_at_once_break_once() {
     }
 }
 
-/// What a whole scan costs: all that is held is looked at, and taken where its node is off.
+/// Cost of a complete scan: every lock is reviewed, and removed if its node is off.
 #[test]
 fn a_scan_of_fifty_thousand_volumes_takes_seconds() {
     const NODES: usize = 1_000;
@@ -297,15 +299,15 @@ fn a_scan_of_fifty_thousand_volumes_takes_seconds() {
         due.iter().map(|handle| reviewer.review(handle, soon()).unwrap().removed.len()).sum();
     let took = begun.elapsed();
     assert_eq!((due.len(), removed), (NODES * VOLUMES / 10, NODES * VOLUMES / 10));
-    // A debug build takes a second; each by each would take hours.
+    // A debug build takes a second; comparing each with each would take hours.
     assert!(took <= crate::pace::deadline(60), "{took:?}");
-    // Of each holder its node is asked for, its pod, and both once more before anything is changed.
+    // Requests per holder: its node and its pod, and both once more before a change.
     let asked = objects.asked.lock().unwrap().len();
     assert!(asked <= 4 * handles.len(), "{asked}");
 }
 
-/// Test 53: who deletes a lock and marks it wants its holders to go, and nobody new to come. A
-/// controller that was not there when that was said finds it when it reads the lock.
+/// Test 53: to delete and mark a lock means that its holders must go and no new ones may come. A
+/// controller that started later finds the mark when it reads the lock.
 #[test]
 fn t53_a_lock_that_is_deleted_and_marked_is_detached_by_force() {
     let scene = Scene::new();
@@ -317,15 +319,15 @@ fn t53_a_lock_that_is_deleted_and_marked_is_detached_by_force() {
     scene.store.end(Ending::Forced);
     scene.stays("deleted, and marked");
     assert_eq!(scene.causes(), [Cause::Forced]);
-    // It is said once.
+    // The task is created once.
     scene.stays("again");
     assert_eq!(scene.causes(), [Cause::Forced]);
-    // Neither is it given to anyone once it is free.
+    // The storage gets no new holder either, once it is free.
     assert_eq!(release(&scene.store, &holder("a", "1")), Ok(Reply::Done));
     assert!(!goes(&mount(&scene.store, "b", "2")));
     scene.store.end(Ending::No);
     assert!(goes(&mount(&scene.store, "b", "2")));
-    // A node that is off cannot: its lock is taken as ever.
+    // A node that is off cannot detach: its lock is removed as usual.
     let scene = Scene::new();
     scene.store.end(Ending::Forced);
     scene.objects.is_off("a");

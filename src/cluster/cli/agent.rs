@@ -1,4 +1,4 @@
-//! `flexvold agent`: holds storage for the pods of this node, or says what it holds.
+//! `flexvold agent`: holds storage for the pods of this node, or reports what it holds.
 
 use super::log::Log;
 use super::stores::{Open, Store};
@@ -29,13 +29,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// In the environment of a pod, as manifests have it.
+/// Environment variable with the name of the node, set by manifests.
 const NODE: &str = "NODE_NAME";
 
-/// The file that tells two machines of one name apart, if there is one.
+/// File that tells two machines of one name apart, if it exists.
 const MACHINE: &str = "/etc/machine-id";
 
-/// How long the agent may take to say what it holds.
+/// Deadline for the agent to report what it holds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Hold storage for the pods of this node, so that no other node mounts it at the same time
@@ -119,7 +119,7 @@ impl Agent {
             }
             run(service, socket).await
         });
-        // Threads that wait for a dead store are not waited for.
+        // Threads that are blocked by a dead store are not waited for.
         runtime.shutdown_background();
         served
     }

@@ -1,4 +1,4 @@
-//! The API server, for commands that ask it.
+//! API server, for commands that send requests to it.
 
 use crate::controllers::client::{ACCOUNT, Place};
 use anyhow::{Context as _, Result};
@@ -23,21 +23,21 @@ impl ApiServer {
         Ok(Place { server, authority, token })
     }
 
-    /// The account's own.
+    /// Returns the account's own namespace.
     pub(super) fn namespace(&self) -> String {
         let own = std::fs::read_to_string(self.account.join("namespace"));
         own.map_or_else(|_| "default".to_owned(), |text| text.trim().to_owned())
     }
 }
 
-/// As kubelet says it to every container.
+/// Returns the API server from the environment that kubelet gives to every container.
 fn server_of_the_pod() -> Result<String> {
     let variable = |name: &str| {
         std::env::var(name)
             .with_context(|| format!("{name} is not set: in no pod, name the API server with --server"))
     };
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
-    // IPv6 has its own way to be written.
+    // An IPv6 address is written in brackets.
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     Ok(format!("https://{host}:{port}"))
 }

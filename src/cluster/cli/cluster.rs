@@ -1,4 +1,4 @@
-//! Which cluster `kubectl flexvol` is about, and what it has.
+//! Cluster that `kubectl flexvol` works on, and its objects.
 
 use crate::fence::store::kubernetes::{GROUP, VERSION};
 use crate::kubectl::asking::Kubectl;
@@ -28,7 +28,7 @@ impl Cluster {
     }
 }
 
-/// Locks first: of one that is seen, the node is looked at later.
+/// Reads locks, tasks and nodes. Locks come first: the node of a lock that is found is read later.
 pub(super) fn locks(kubectl: &Kubectl) -> Result<Objects> {
     let mut objects = Objects::default();
     kubectl.list(&path_of("flexattachments"), |object| objects.add_lock(&object))?;
@@ -37,12 +37,12 @@ pub(super) fn locks(kubectl: &Kubectl) -> Result<Objects> {
     Ok(objects)
 }
 
-/// In all namespaces.
+/// Returns the path of a kind in all namespaces.
 pub(super) fn path_of(kind: &str) -> String {
     format!("/apis/{GROUP}/{VERSION}/{kind}")
 }
 
-/// What of it is in one namespace, or in all.
+/// Returns the path of a kind in one namespace, or in all.
 pub(super) fn path_in(namespace: Option<&str>, kind: &str) -> String {
     namespace.map_or_else(|| format!("/api/v1/{kind}"), |of| format!("/api/v1/namespaces/{of}/{kind}"))
 }

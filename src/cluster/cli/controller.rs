@@ -1,4 +1,4 @@
-//! `flexvold controller`: takes storage from nodes that cannot write any more.
+//! `flexvold controller`: removes the locks of nodes that can no longer write.
 
 use super::api_server::ApiServer;
 use super::csi::runtime;
@@ -41,7 +41,7 @@ impl Controller {
         self.log.begin();
         let runtime = runtime()?;
         runtime.block_on(async { run(self.setup()?).await })?;
-        // Reviews that wait for a dead API server are not waited for.
+        // Reviews that are blocked by a dead API server are not waited for.
         runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
     }

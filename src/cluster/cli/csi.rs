@@ -23,16 +23,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// In the environment of a pod, as manifests have it.
+/// Environment variable with the name of the node, set by manifests.
 const NODE: &str = "NODE_NAME";
 
-/// What a probe may take.
+/// Deadline for a probe.
 const PROBE: Duration = Duration::from_secs(10);
 
 /// Limit for threads that wait for drivers, above the number of [`Places`](crate::csi::places).
 const THREADS: usize = 8192;
 
-/// How long a thread that has nothing to do stays.
+/// Time for which an idle thread stays.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
 /// Serve FlexVolume drivers as CSI drivers
@@ -107,7 +107,7 @@ impl Csi {
         } else {
             self.serve(&runtime)?;
         }
-        // Threads that wait for a driver on dead storage are not waited for.
+        // Threads that are blocked by a driver on dead storage are not waited for.
         runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
     }

@@ -1,4 +1,4 @@
-//! `flexvold csi-controller`: what Kubernetes asks of a CSI driver, without sidecars.
+//! `flexvold csi-controller`: makes Kubernetes' requests to CSI drivers, without sidecars.
 
 use super::api_server::ApiServer;
 use super::csi::runtime;
@@ -77,8 +77,8 @@ impl CsiController {
         Ok(Setup { clients, watches, namespace, identity, timeout, capacity, health, attaches, wishes })
     }
 
-    /// In our pod's namespace: what owns it shall own the objects. It has its own name from the
-    /// downward API, as upstream's has.
+    /// The objects go into our pod's namespace, so that the owner of the pod can own them. The
+    /// pod's name comes from the downward API, as in upstream's program.
     fn telling(&self, namespace: String) -> Telling {
         Telling {
             namespace,
@@ -88,7 +88,7 @@ impl CsiController {
     }
 }
 
-/// A process of this host that no other is.
+/// Returns a name that no other process has.
 pub(super) fn identity() -> Result<String> {
     Ok(format!("{}_{}", host::name()?, uuid()?))
 }

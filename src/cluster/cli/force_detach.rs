@@ -1,4 +1,4 @@
-//! `kubectl flexvol force-detach`: unmounts and releases what does not let go.
+//! `kubectl flexvol force-detach`: unmounts volumes by force and releases their storage.
 
 use super::cluster::{Cluster, path_in, path_of};
 use crate::agent::force::PLAN;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 const KIND: &str = "flexdetachtasks";
 
-/// One watch.
+/// Duration of one watch.
 const WATCH: Duration = Duration::from_mins(1);
 
-/// After a watch that ended at once.
+/// Pause after a watch that ended at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Unmount volumes by force, where they are held, and release their storage
@@ -94,7 +94,8 @@ impl ForceDetach {
         Ok(if done || self.dry_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Locks first: of one that is seen, the node is looked at later.
+    /// Returns the holds that are meant. Reads locks first: the node of a lock that is found is
+    /// read later.
     fn chosen(&self, kubectl: &Kubectl) -> Result<Vec<Forced>> {
         let mut objects = Objects::default();
         let mut places = HashMap::new();
@@ -111,7 +112,7 @@ impl ForceDetach {
         kubectl.list("/api/v1/nodes", |object| objects.add_node(&object))?;
         if self.delete_claims {
             kubectl.list("/api/v1/persistentvolumes", |object| objects.add_volume(&object))?;
-            // They say which volumes are no PersistentVolumes.
+            // The pods show which volumes are not PersistentVolumes.
             kubectl.list("/api/v1/pods", |object| objects.add_pod(&object))?;
         }
         let held = match &self.claim {
@@ -140,23 +141,23 @@ impl ForceDetach {
         Ok(meant.filter_map(planned).collect())
     }
 
-    /// Asks the nodes, and waits for what they say.
+    /// Asks the nodes, and waits for their reports.
     fn carry_out(&self, kubectl: &Kubectl, all: &mut [Forced], screen: &mut Screen) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(self.timeout);
         let known = Known::list(kubectl)?;
         for it in all.iter_mut().filter(|it| it.standing == Standing::Planned) {
-            // Asked before, by somebody else or by us: it is waited for as well.
+            // A task that exists already, of another user or of ours, is waited for as well.
             if known.object_of(it).is_none() {
                 let path = path_of(&format!("namespaces/{}/{KIND}", it.namespace));
                 let created = kubectl.create(&path, &it.object());
-                // Somebody may have been faster.
+                // Another user may have been faster.
                 if created.is_err() && Known::list(kubectl)?.object_of(it).is_none() {
                     return created;
                 }
             }
             it.standing = Standing::Asked;
         }
-        // What becomes of them from before they were made: an agent may be faster than a list.
+        // Watch from a version before the tasks were created: an agent may be faster than a list.
         let mut from = Some(known.version);
         while all.iter().any(|it| !it.is_decided()) && Instant::now() < deadline {
             let begun = Instant::now();
@@ -168,7 +169,8 @@ impl ForceDetach {
         check(kubectl, all)
     }
 
-    /// Of what was released and is certainly a claim's, and of nothing else.
+    /// Deletes claim and PersistentVolume of each released volume whose claim is certain, nothing
+    /// else.
     fn delete_claims(&self, kubectl: &Kubectl, all: &[Forced]) -> Result<()> {
         if !self.delete_claims {
             return Ok(());
@@ -197,7 +199,8 @@ impl ForceDetach {
     }
 }
 
-/// Until all is decided, or the watch ends. Without a version all of it is listed first.
+/// Follows the tasks until all are decided, or until the watch ends. Without a version, lists them
+/// first.
 fn hear(
     kubectl: &Kubectl,
     all: &mut [Forced],
@@ -271,7 +274,7 @@ fn nothing(screen: &mut Screen) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What nodes are asked now.
+/// Current tasks of nodes.
 struct Known {
     objects: Vec<Value>,
     version: String,
@@ -292,7 +295,7 @@ impl Known {
     }
 }
 
-/// Somebody else may have deleted a task: what is still held was not released.
+/// Marks holds as stuck that are still held without a task: another user may have deleted the task.
 fn check(kubectl: &Kubectl, all: &mut [Forced]) -> Result<()> {
     let mut held = HashSet::new();
     kubectl.list(&path_of("flexattachments"), |object| {

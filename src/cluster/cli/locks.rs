@@ -1,4 +1,4 @@
-//! `flexvold locks`: who holds which storage, and which nodes are off.
+//! `flexvold locks`: shows who holds which storage, and which nodes are off.
 
 use super::cluster::{self, Cluster};
 use super::stores::{Open, Store};
@@ -13,7 +13,7 @@ use flexvol_terminal::screen::Screen;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// What is said where there is nothing to show.
+/// Text for an empty result.
 const NOTHING: &str = "no storage is held";
 
 /// Show who holds which storage, or say that a node is off
@@ -46,7 +46,7 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// By kubectl of the cluster, else of the store that is named.
+    /// Shows the locks of a cluster through kubectl, or those of the given store.
     pub(super) fn run(self, by_kubectl: bool, screen: &mut Screen) -> Result<ExitCode> {
         if let Some(claim) = &self.claim {
             return why::said(&self.cluster, self.namespace.as_deref(), claim, screen);

@@ -1,10 +1,11 @@
-//! The log of a daemon.
+//! Log of a daemon.
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use tracing::Level;
 
-/// What a release build can log: what libraries say of every frame that they send is not in it.
+/// Levels that a release build can log; it has no messages of libraries about every frame they
+/// send.
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// What is logged.
@@ -17,7 +18,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// A line of JSON for each event, on standard error, from now on.
+    /// Starts logging: one line of JSON for each event, on standard error.
     pub(super) fn begin(&self) {
         tracing_subscriber::fmt()
             .json()

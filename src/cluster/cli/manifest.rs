@@ -211,7 +211,7 @@ impl Csi {
     }
 }
 
-/// The driver's own word, else what is known of ours.
+/// Returns the capabilities that the driver reports, or the known ones of flexvol's own driver.
 fn capabilities(driver: &DriverName, plugin_dir: &Path) -> Result<Capabilities> {
     let executable = plugin_dir.join(driver.directory()).join(driver.executable());
     if executable.exists() {

@@ -1,4 +1,4 @@
-//! `kubectl flexvol migrate`: volumes of a cluster moved to CSI, and back.
+//! `kubectl flexvol migrate`: moves volumes of a cluster to CSI, and back.
 
 mod carry_out;
 
@@ -145,7 +145,8 @@ impl MakePlan {
     }
 }
 
-/// Volumes by what is stopped for them, what stands in workloads, and what stays.
+/// Prints the volumes by the workloads that stop for them, the volumes inside workloads, and the
+/// refused ones.
 fn show(screen: &mut Screen, plan: &Plan) -> Result<()> {
     if !plan.groups.is_empty() {
         let mut rows = vec![["GROUP", "VOLUME", "CLAIM", "FROM", "TO", "STOPS"].map(str::to_owned)];

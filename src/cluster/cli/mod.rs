@@ -1,4 +1,4 @@
-//! The command line of `flexvold`: one file a subcommand.
+//! Command line of `flexvold`: one file per subcommand.
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage.
 
@@ -71,7 +71,7 @@ enum Command {
     Try(trial::Try),
 }
 
-/// Reads the command line (`arguments[0]` is the program) and does what it says.
+/// Reads the command line (`arguments[0]` is the program) and carries it out.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     program::main::<Cli>(arguments)
 }
@@ -95,7 +95,7 @@ impl Program for Cli {
 }
 
 impl Command {
-    /// Whether it stays, with Secrets of others in its memory.
+    /// Reports whether it is a daemon, which has Secrets of others in its memory.
     fn is_daemon(&self) -> bool {
         matches!(
             self,
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory as _;
 
-    /// Secrets go through all of them, or through what they start.
+    /// Secrets pass through all daemons, or through the programs that they start.
     #[test]
     fn every_daemon_refuses_dumps() {
         let is_daemon = |words: &[&str]| {

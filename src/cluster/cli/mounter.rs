@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The container's name, where nothing says otherwise.
+/// Default name of the container.
 const CONTAINER: &str = "mounter";
 
 /// Give nodes the programs that their drivers need, from a pod

@@ -62,7 +62,7 @@ fn show(screen: &mut Screen, rows: Vec<Row>, tasks: &BTreeMap<String, usize>) ->
     Ok(())
 }
 
-/// How many each node has.
+/// Counts the tasks of each node.
 fn tasks(objects: &Objects) -> BTreeMap<String, usize> {
     let mut tasks = BTreeMap::new();
     for task in &objects.tasks {

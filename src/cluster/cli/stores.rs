@@ -1,4 +1,4 @@
-//! Where locks are kept: what `--store` means.
+//! Store of the locks, as `--store` selects it.
 
 use super::api_server::ApiServer;
 use crate::fence::store::RecordStore;
@@ -12,16 +12,16 @@ use flexvol_model::paths;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the name of a store in files begins with.
+/// Prefix for the name of a store in files.
 const FILE: &str = "file:";
 
-/// The name of the store in Kubernetes' API.
+/// Name of the store in Kubernetes' API.
 const KUBERNETES: &str = "kubernetes";
 
-/// How long the API server may take to say which node this is.
+/// Deadline for the API server to identify this node.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longer is no uid.
+/// Limit for a uid, in bytes.
 const LONGEST: usize = 1024;
 
 /// The store, and how it is reached.
@@ -34,19 +34,19 @@ pub(super) struct Store {
     api: ApiServer,
 }
 
-/// A store that is open.
+/// Store that is open.
 pub(super) enum Open {
     File(PathBuf, FileStore),
     Kubernetes(String, KubernetesStore),
 }
 
 impl Store {
-    /// Whether no one has said which.
+    /// Reports whether the default store is selected.
     pub(super) fn is_default(&self) -> bool {
         self.store == format!("{FILE}{}", paths::STORAGE_LOCKS)
     }
 
-    /// Opens it; a directory that is missing is made, if it is to be.
+    /// Opens the store; creates a missing directory if `made` is true.
     pub(super) fn open(&self, made: bool) -> Result<Open> {
         if self.store == KUBERNETES {
             let namespace = self.api.namespace();
@@ -68,7 +68,7 @@ impl Store {
 }
 
 impl Open {
-    /// As messages have it, after "locks in".
+    /// Returns the name for messages, after "locks in".
     pub(super) fn name(&self) -> String {
         match self {
             Self::File(path, _) => path.display().to_string(),
@@ -76,7 +76,7 @@ impl Open {
         }
     }
 
-    /// For who does not ask which it is.
+    /// Returns the store for callers that do not need to know its kind.
     pub(super) fn records(self) -> Box<dyn RecordStore> {
         match self {
             Self::File(_, store) => Box::new(store),
@@ -84,8 +84,9 @@ impl Open {
         }
     }
 
-    /// What tells two machines of one name apart: for Kubernetes the uid of the Node object, as it
-    /// was last heard if the API server does not answer; else the machine's own.
+    /// Returns an id that tells two machines of one name apart: for Kubernetes the uid of the Node
+    /// object (the last known one if the API server does not answer), otherwise the machine's own
+    /// id.
     pub(super) fn uid_of(&self, node: &str, machine: &Path, heard: &Path) -> Result<String> {
         let Self::Kubernetes(_, store) = self else {
             let machine = files::read_small(machine, LONGEST).ok().flatten().unwrap_or_default();

@@ -2,7 +2,7 @@
 //! without a cluster.
 //!
 //! Everything happens in a mount namespace and a directory of its own. The requests go over the
-//! socket as kubelet's do, and what is printed is what was seen.
+//! socket like kubelet's, and the output shows what was observed.
 
 mod fencing;
 
@@ -94,7 +94,7 @@ fn end(report: Report<'_>) -> Result<ExitCode> {
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Never from `$PATH`.
+/// Finds the program with the driver, but never through `$PATH`.
 fn beside() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find this program")?;
     let places = own.parent().into_iter().chain(DIRECTORIES.split(':').map(Path::new));
@@ -102,7 +102,7 @@ fn beside() -> Result<PathBuf> {
     found.context("flexvol is neither beside this program nor where programs are: name it with --flexvol")
 }
 
-/// A node with one driver.
+/// Node with one driver.
 struct Stage {
     home: TempDir,
 }
@@ -142,7 +142,7 @@ impl Stage {
         let channel = sockets::connect(&socket);
         let channel = match channel.await {
             Ok(channel) => channel,
-            // It listens once the task above has had its turn.
+            // The socket exists only after the task above has run.
             Err(_) => retry(&socket).await?,
         };
         self.live(channel, report).await?;

@@ -1,9 +1,9 @@
-//! Flags of Kubernetes' own sidecars that `flexvold` has not, or by another name: whoever takes a
-//! manifest over is told what becomes of each.
+//! Flags of Kubernetes' own sidecars that `flexvold` lacks or has by another name: a user who
+//! adopts a manifest is told what to do with each.
 
 use clap::error::{ContextKind, ContextValue};
 
-/// Flags, or what they begin with, and what to do instead.
+/// Flags or prefixes of flags, each with what to do instead.
 const FLAGS: &[(&str, &str)] = &[
     ("csi-address", "write --endpoint unix:///PATH"),
     ("master", "write --server https://ADDRESS:PORT, or leave it out in a pod"),
@@ -57,7 +57,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("health-port", "probe with flexvold csi --driver DRIVER --check"),
 ];
 
-/// What is said of a command line that a flag of upstream's made wrong.
+/// Explains a command line that is wrong because of a flag of upstream's sidecars.
 pub(super) fn explain(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = given.trim_start_matches('-');
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(instead_of("verbose"), None);
     }
 
-    /// docs/csi.md has them all.
+    /// All flags are in docs/csi.md.
     #[test]
     fn each_flag_is_documented() {
         let page = include_str!("../../../docs/csi.md");

@@ -1,4 +1,4 @@
-//! `kubectl flexvol why`: why the pods of a claim wait, and what ends that.
+//! `kubectl flexvol why`: explains why the pods of a claim wait, and what ends the wait.
 
 use super::cluster::{Cluster, locks, path_in};
 use crate::fence::store::kubernetes::is_name;
@@ -33,7 +33,7 @@ impl Why {
     }
 }
 
-/// What `locks CLAIM` says as well.
+/// Prints the explanation; `locks CLAIM` prints the same.
 pub(super) fn said(
     cluster: &Cluster,
     namespace: Option<&str>,
@@ -75,7 +75,7 @@ fn lines(objects: &Objects, held: &[Held<'_>], waiting: &[&Pod]) -> Vec<String> 
     lines
 }
 
-/// What nodes are asked to clean up of it.
+/// Describes the cleanup tasks of nodes for these holders.
 fn tasks(objects: &Objects, held: &[Held<'_>]) -> Vec<String> {
     let of_it = objects.tasks.iter().filter(|task| held.iter().any(|held| held.holder.id == task.holder.id));
     let text = of_it.map(|task| {

@@ -1,4 +1,5 @@
-//! What a PersistentVolume asks of its CSI driver, as kubelet and upstream's sidecars ask it.
+//! Volume capability that a PersistentVolume requests of its CSI driver, as kubelet and upstream's
+//! sidecars request it.
 
 use super::volumes::PersistentVolumeSpec;
 use crate::wire::csi::VolumeCapability;
@@ -6,11 +7,11 @@ use crate::wire::csi::volume_capability::access_mode::Mode;
 use crate::wire::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use std::collections::BTreeSet;
 
-/// The capability of a volume.
+/// Returns the capability that a volume's specification requests.
 ///
 /// # Errors
 ///
-/// Access modes that CSI does not have together.
+/// Fails if CSI has no access mode for this combination of modes.
 pub fn of_volume(
     spec: &PersistentVolumeSpec,
     single_node_multi_writer: bool,
@@ -29,7 +30,7 @@ pub fn of_volume(
     Ok(VolumeCapability { access_mode: Some(AccessMode { mode }), access_type: Some(access_type) })
 }
 
-/// Names the file system of a volume that names none.
+/// Sets the file system of a volume that names none.
 pub fn by_default(capability: &mut VolumeCapability, fs_type: &str) {
     if let Some(AccessType::Mount(mount)) = &mut capability.access_type
         && mount.fs_type.is_empty()
@@ -67,8 +68,8 @@ fn mode(modes: &[String], single_node_multi_writer: bool) -> Result<Mode, String
 mod tests {
     use super::*;
 
-    /// Every set of the modes that there are, with and without the capability; what upstream's
-    /// library answers (csi-lib-utils, `accessmodes`).
+    /// Covers every set of access modes, with and without the capability.
+    /// The expected results are those of upstream's library (csi-lib-utils, `accessmodes`).
     #[test]
     fn every_set_of_modes() {
         for (modes, plain, capable) in [

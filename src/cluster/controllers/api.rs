@@ -1,4 +1,4 @@
-//! Reading and writing objects, as all controllers do it.
+//! Reads and writes of objects, shared by all controllers.
 
 use super::queue::Outcome;
 use http::Request;
@@ -13,20 +13,20 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A conflict means that another controller was faster: what it wrote is read, and decides.
+/// Limit for attempts after a conflict: another controller was faster, and its version decides.
 pub const CONFLICTS: usize = 16;
 
-/// Whether the API server has answered with this code.
+/// Reports whether the API server answered with this code.
 pub fn is(error: &Error, code: u16) -> bool {
     matches!(error, Error::Api(status) if status.code == code)
 }
 
-/// As the API server says it of an object that is not there.
+/// Returns the API server's error for an object that does not exist.
 pub fn gone() -> Error {
     Error::Api(Status::failure("another object has its name now", "NotFound").with_code(404).boxed())
 }
 
-/// Why a request failed, in the API server's own words if it has answered.
+/// Returns the reason of a failed request, in the API server's own words if it has answered.
 pub fn reason(error: &Error) -> String {
     match error {
         Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -34,7 +34,7 @@ pub fn reason(error: &Error) -> String {
     }
 }
 
-/// What a write means for the work that it ends: what has gone is done.
+/// Returns the outcome of work that ends with this write: a deleted object needs no more work.
 pub fn outcome<T>(written: kube::Result<T>) -> Outcome {
     match written {
         Ok(_) => Outcome::Done,
@@ -46,7 +46,7 @@ pub fn outcome<T>(written: kube::Result<T>) -> Outcome {
     }
 }
 
-/// An object's finalizers and this one.
+/// Returns an object's finalizers, including this one.
 pub fn finalizers_with<K: Resource>(object: &K, finalizer: &str) -> Vec<String> {
     let mut finalizers = object.finalizers().to_vec();
     if !finalizers.iter().any(|name| name == finalizer) {
@@ -55,7 +55,7 @@ pub fn finalizers_with<K: Resource>(object: &K, finalizer: &str) -> Vec<String> 
     finalizers
 }
 
-/// An object that is in no namespace.
+/// Object that is in no namespace.
 pub trait OfCluster:
     Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug
 {
@@ -66,7 +66,7 @@ impl<K> OfCluster for K where
 {
 }
 
-/// Changes an object's metadata if it is still as it was read; else it is read once more.
+/// Changes an object's metadata, or reads the object again if it has changed since it was read.
 pub async fn replace<K: OfCluster>(client: &Client, object: &K, mut metadata: Value) -> kube::Result<Arc<K>> {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
@@ -78,11 +78,11 @@ pub async fn replace<K: OfCluster>(client: &Client, object: &K, mut metadata: Va
     }
 }
 
-/// Takes finalizers off an object, whatever else of it has changed meanwhile; if its finalizers
-/// have, it is read once more.
+/// Removes finalizers from an object, even if other parts of it have changed since it was read.
+/// Reads the object again if its finalizers have changed.
 pub async fn unguard<K: OfCluster>(client: &Client, object: &K, finalizers: &[&str]) -> kube::Result<Arc<K>> {
     let mut changes = vec![json!({ "op": "test", "path": "/metadata/uid", "value": object.uid() })];
-    // The last one first, so that the places of the others stay.
+    // The last finalizer is removed first, so that the indexes of the others stay valid.
     for (at, name) in object.finalizers().iter().enumerate().rev() {
         if finalizers.contains(&name.as_str()) {
             let path = format!("/metadata/finalizers/{at}");
@@ -102,7 +102,7 @@ pub async fn unguard<K: OfCluster>(client: &Client, object: &K, finalizers: &[&s
     }
 }
 
-/// Changes an object's status if it is still as it was read; `None` if it is not.
+/// Changes an object's status; `None` if the object has changed since it was read.
 pub async fn replace_status<K: OfCluster>(
     client: &Client,
     object: &K,
@@ -117,11 +117,12 @@ pub async fn replace_status<K: OfCluster>(
     }
 }
 
-/// What a Secret holds for the driver; nothing if none is named.
+/// Reads the data of a Secret for the driver; empty if no Secret is named.
 ///
 /// # Errors
 ///
-/// It cannot be read, or a value is not text as CSI's are: a sentence without the value.
+/// Fails if the Secret cannot be read, or if a value is not UTF-8, as CSI requires. The message
+/// does not contain the value.
 pub async fn secrets(
     client: &Client,
     named: Option<&SecretReference>,

@@ -1,10 +1,9 @@
-//! Attaches and detaches volumes for a CSI driver, as its VolumeAttachments ask for it: what
-//! upstream's external-attacher does.
+//! Attacher: attaches and detaches the volumes of a CSI driver as its VolumeAttachments request,
+//! like upstream's external-attacher.
 //!
-//! [`attachment`] decides, one step after the other; here the step is carried out, and
-//! the object that comes of it is what the next one is decided by. Every write to a list of
-//! finalizers carries the version that was read, so no other controller's finalizer comes back or
-//! is lost.
+//! [`attachment`] decides on one step at a time. This module carries it out, and the resulting
+//! object decides the next step. Every write to a list of finalizers carries the version that was
+//! read, so no finalizer of another controller is lost or comes back.
 
 use super::access;
 use super::api::{self, secrets};
@@ -25,29 +24,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::Instrument as _;
 
-/// Calls of the driver that have a turn at the same time, as many as upstream has.
+/// Limit for calls of the driver that begin at the same time, as many as upstream has.
 const TURNS: usize = 10;
 
-/// How often a driver that knows what is published is asked.
+/// Pause between two comparisons with a driver that lists published volumes.
 const LISTING: Duration = Duration::from_mins(1);
 
-/// What there is to look at.
+/// Key in the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
     Attachment(String),
     Volume(String),
 }
 
-/// Why a key could not be dealt with.
+/// Reason why the work on a key failed.
 enum Failure {
-    /// A sentence, and the code of gRPC if the driver failed.
+    /// Message, and the gRPC code if the driver failed.
     Said(String, Option<i32>),
     /// The API server failed.
     Api(kube::Error),
 }
 
 impl Failure {
-    /// For the status of the object.
+    /// Returns the message and the code for the status of the object.
     fn said(self) -> (String, Option<i32>) {
         match self {
             Self::Said(sentence, code) => (sentence, code),
@@ -84,11 +83,11 @@ struct Attacher {
     timeout: Duration,
     watches: Watches,
     queue: Arc<Queue<Key>>,
-    /// VolumeAttachments of which the driver says otherwise.
+    /// Names of VolumeAttachments whose status the driver contradicts.
     contradicted: Mutex<HashSet<String>>,
 }
 
-/// Attaches and detaches until it is dropped.
+/// Attaches and detaches volumes until it is dropped.
 pub async fn run(client: Client, watches: &Watches, driver: Driver, wishes: Arc<Wishes>, timeout: Duration) {
     let (watches, queue, contradicted) = (watches.clone(), Arc::default(), Mutex::default());
     let turns = Turns::new(TURNS);
@@ -103,7 +102,7 @@ pub async fn run(client: Client, watches: &Watches, driver: Driver, wishes: Arc<
 }
 
 impl Attacher {
-    /// What it is told of, for as long as this is kept.
+    /// Subscribes to the object caches, until the returned listeners are dropped.
     fn listen(
         self: &Arc<Self>,
     ) -> (Listener<VolumeAttachment>, Listener<PersistentVolume>, Listener<CSINode>) {
@@ -123,7 +122,7 @@ impl Attacher {
         (attachments, volumes, nodes)
     }
 
-    /// Nothing is decided before everything was heard once.
+    /// Waits until all objects are known: nothing is decided earlier.
     async fn known(&self) {
         self.watches.attachments.known().await;
         self.watches.volumes.known().await;
@@ -143,7 +142,7 @@ impl Attacher {
         }
     }
 
-    /// It may be what an attachment waits for, or wait for us.
+    /// Handles a volume: attachments may wait for a new one, and a deleted one for our finalizer.
     fn volume(&self, change: &Change<PersistentVolume>) {
         let Some(volume) = &change.now else { return };
         let name = volume.name_any();
@@ -155,7 +154,7 @@ impl Attacher {
         }
     }
 
-    /// A driver that has registered may be what an attachment waits for.
+    /// Handles a node: attachments may wait until the driver has registered on it.
     fn node(&self, change: &Change<CSINode>) {
         let Some(node) = &change.now else { return };
         let has = |node: &CSINode| node.spec.drivers.iter().any(|driver| driver.name == self.driver.name);
@@ -164,7 +163,7 @@ impl Attacher {
         }
     }
 
-    /// Attachments that wait for something, and name this volume or node.
+    /// Queues the waiting attachments that name this volume or node.
     fn wake(&self, name: &str) {
         for attachment in self.watches.attachments.naming(name) {
             let waits = !is_attached(&attachment) || attachment.metadata.deletion_timestamp.is_some();
@@ -187,7 +186,7 @@ impl Attacher {
         }
     }
 
-    /// And up to where it was seen: our own writing is no reason to look once more.
+    /// Returns the outcome and the version seen: our own writes must not queue the key again.
     async fn sync_attachment(&self, name: &str) -> (Outcome, Version) {
         let Some(mut attachment) = self.watches.attachments.get(name) else { return (Outcome::Done, 0) };
         let contradicted = self.contradicted().remove(name);
@@ -211,8 +210,8 @@ impl Attacher {
         self.contradicted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Step after step, until there is nothing to do. Each is decided by the object as it was last
-    /// read or written, so that what others did meanwhile is seen here.
+    /// Carries out step after step until nothing is left to do. Each step is decided by the object
+    /// as last read or written, so that changes by others are seen here.
     async fn carry_on(
         &self,
         attachment: &mut Arc<VolumeAttachment>,
@@ -237,7 +236,7 @@ impl Attacher {
                     volume = Some(self.guard_volume(current, &facts).await?);
                 }
                 Step::GuardAttachment(node, secret) => {
-                    // Without it nothing could be detached either, and the finalizer would stay.
+                    // Without the Secret detaching would fail too, and the finalizer would stay.
                     known = Some(secrets(&self.client, secret.as_ref()).await?);
                     *attachment = self.guard(attachment, &node, &facts).await?;
                 }
@@ -265,7 +264,8 @@ impl Attacher {
         Err("others change the object all the time: it is tried again".to_owned().into())
     }
 
-    /// The volume that it names. One that was made a moment before may not have been heard of.
+    /// Returns the volume of an attachment. A new one that is not cached yet is read from the API
+    /// server.
     async fn volume_of(&self, attachment: &VolumeAttachment) -> kube::Result<Option<Arc<PersistentVolume>>> {
         let Some(name) = attachment.spec.source.persistent_volume_name.as_deref() else { return Ok(None) };
         if let Some(volume) = self.watches.volumes.get(name) {
@@ -325,7 +325,7 @@ impl Attacher {
         metadata: BTreeMap<String, String>,
     ) -> kube::Result<()> {
         let before = attachment.status.as_ref().and_then(|status| status.attachment_metadata.as_ref());
-        // What is gone from a map has to be taken out of it by name.
+        // A merge patch removes a key from a map only by its name.
         let gone = before.into_iter().flatten().map(|(key, _)| (key.clone(), Value::Null));
         let mut entries: serde_json::Map<String, Value> = flexvol_protocol::ordered::filled(gone);
         entries.extend(metadata.into_iter().map(|(key, value)| (key, Value::String(value))));
@@ -334,8 +334,8 @@ impl Attacher {
         self.write_status(attachment, &status).await
     }
 
-    /// Writes what is true whatever others have changed meanwhile: the object is then as they and
-    /// we have it.
+    /// Writes a status that is true regardless of changes by others: after a conflict it is written
+    /// to the object as they left it.
     async fn write_status(&self, attachment: &mut Arc<VolumeAttachment>, status: &Value) -> kube::Result<()> {
         for _ in 0..api::CONFLICTS {
             if let Some(written) = api::replace_status(&self.client, &**attachment, status).await? {
@@ -352,8 +352,8 @@ impl Attacher {
         Ok(())
     }
 
-    /// Detached: the finalizer goes first, because with it `attached: false` would mean that it has
-    /// to be detached once more.
+    /// Records that the volume is detached. The finalizer goes first: with it, `attached: false`
+    /// would mean that the volume has to be detached once more.
     async fn release(&self, attachment: &mut Arc<VolumeAttachment>, facts: &Facts) -> kube::Result<()> {
         let ours = finalizer(&facts.name);
         for _ in 0..api::CONFLICTS {
@@ -363,14 +363,14 @@ impl Attacher {
             *attachment = api::unguard(&self.client, &**attachment, &[&ours]).await?;
         }
         if attachment.finalizers().is_empty() {
-            // It is gone.
+            // The API server has deleted the object.
             return Ok(());
         }
         let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
         self.write_status(attachment, &status).await
     }
 
-    /// One that others have changed meanwhile has been seen as it was before.
+    /// Writes an error into the status, unless others have changed the object meanwhile.
     async fn save_error(&self, attachment: &mut Arc<VolumeAttachment>, message: &str, code: Option<i32>) {
         let deleted = attachment.metadata.deletion_timestamp.is_some();
         let key = if deleted { "detachError" } else { "attachError" };
@@ -381,20 +381,20 @@ impl Attacher {
         }
         match api::replace_status(&self.client, &**attachment, &json!({ key: error })).await {
             Ok(Some(written)) => *attachment = written,
-            // It comes again at once, for what others have changed.
+            // The change by others queues the key again at once.
             Ok(None) => (),
             Err(error) => tracing::warn!(reason = %error, "cannot write the error into the status"),
         }
     }
 
-    /// Whether what was not found is the object itself.
+    /// Reports whether the missing object is the attachment itself.
     async fn is_gone(&self, attachment: &VolumeAttachment) -> bool {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
         let found = api.get_metadata_opt(&attachment.name_any()).await;
         found.is_ok_and(|found| found.is_none_or(|found| found.uid() != attachment.uid()))
     }
 
-    /// A PersistentVolume that is being deleted goes when nothing needs it any more.
+    /// Removes our finalizer from a deleted PersistentVolume when nothing needs it any more.
     async fn sync_volume(&self, name: &str) -> Outcome {
         let Some(volume) = self.watches.volumes.get(name) else { return Outcome::Done };
         let attachments = self.watches.attachments.naming(name);
@@ -403,13 +403,13 @@ impl Attacher {
         }
         let replaced = api::unguard(&self.client, &*volume, &[&finalizer(&self.driver.name)]).await;
         if let Ok(volume) = &replaced {
-            // One that was not as it was read is heard of here, and comes again.
+            // If the volume has changed since it was read, this write queues its key again.
             self.watches.volumes.written(volume);
         }
         api::outcome(replaced)
     }
 
-    /// Compares, every minute, what is attached with what the driver says is published.
+    /// Compares attachments with the driver's list of published volumes, every minute.
     async fn compare(&self) {
         loop {
             tokio::time::sleep(LISTING).await;

@@ -1,5 +1,5 @@
-//! What is done next about a VolumeAttachment, and about a PersistentVolume that is being deleted.
-//! Pure: what is known goes in, one step comes out.
+//! Next step for a VolumeAttachment, and for a PersistentVolume that is being deleted. Pure: the
+//! known state goes in, one step comes out.
 //!
 //! | VolumeAttachment | what is missing | step |
 //! |---|---|---|
@@ -13,10 +13,10 @@
 //! | being deleted, without our finalizer | – | nothing, unless the driver says otherwise |
 //! | being deleted | – | unpublish; then take our finalizer off, and mark it detached |
 //!
-//! **Once attach has begun, detach must follow**: the finalizer is there before the driver is
-//! called, whatever becomes of the call, and goes only after an unpublish that succeeded. Names of
-//! finalizers and annotations are those of upstream's external-attacher, so that either continues
-//! what the other has begun.
+//! **Once attach has begun, detach must follow**: the finalizer is set before the driver is called,
+//! whatever the result of the call, and is removed only after a successful unpublish. Finalizers
+//! and annotations have the names of upstream's external-attacher, so that each can continue the
+//! other's work.
 
 use super::driver::Facts;
 use super::volumes::{PersistentVolume, PersistentVolumeSpec, VolumeAttachment};
@@ -26,10 +26,10 @@ use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, SecretReference};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt as _;
 
-/// Remembers the driver's id of the node, for when the node has gone.
+/// Annotation with the driver's id of the node, for use after the node is gone.
 pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// The finalizer of a driver's attacher.
+/// Returns the finalizer of a driver's attacher.
 pub fn finalizer(driver: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let mut name: String = driver.chars().map(plain).collect();
@@ -39,18 +39,18 @@ pub fn finalizer(driver: &str) -> String {
     format!("external-attacher/{name}")
 }
 
-/// What is known when it is decided.
+/// Known state, the input of [`decide`].
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The object.
     pub attachment: &'a VolumeAttachment,
-    /// The volume that it names, if there is one.
+    /// The volume that it names, if it exists.
     pub volume: Option<&'a PersistentVolume>,
-    /// What kubelet has written of its node.
+    /// The CSINode of its node, written by kubelet.
     pub node: Option<&'a CSINode>,
     /// The driver.
     pub driver: &'a Facts,
-    /// Whether the driver says otherwise than the object.
+    /// True if the driver contradicts the object's status.
     pub contradicted: bool,
 }
 
@@ -59,26 +59,26 @@ pub struct Seen<'a> {
 pub enum Step {
     /// There is nothing to do.
     Nothing,
-    /// The driver has nothing to do with it.
+    /// Mark it attached: the driver does not attach.
     MarkAttached,
     /// Put the finalizer on the PersistentVolume.
     GuardVolume(String),
-    /// Put the finalizer and the driver's id of the node on the VolumeAttachment, when this Secret
-    /// is known.
+    /// Put the finalizer and the driver's id of the node on the VolumeAttachment, once this Secret
+    /// has been read.
     GuardAttachment(String, Option<SecretReference>),
     /// Call ControllerPublishVolume, with this Secret.
     Publish(Box<ControllerPublishVolumeRequest>, Option<SecretReference>),
     /// Call ControllerUnpublishVolume, with this Secret.
     Unpublish(Box<ControllerUnpublishVolumeRequest>, Option<SecretReference>),
-    /// Take the finalizer off: nothing was published by this driver.
+    /// Remove the finalizer: this driver has published nothing.
     Release,
 }
 
-/// The next step.
+/// Decides the next step.
 ///
 /// # Errors
 ///
-/// Why it cannot be attached or detached: a sentence for the object's status.
+/// Fails if it cannot be attached or detached, with a message for the object's status.
 pub fn decide(seen: &Seen<'_>) -> Result<Step, String> {
     let (attachment, driver) = (seen.attachment, seen.driver);
     if attachment.spec.attacher != driver.name {
@@ -120,7 +120,7 @@ fn publish(seen: &Seen<'_>, guarded: bool) -> Result<Step, String> {
         volume_id: source.volume_handle.clone(),
         node_id: node,
         volume_capability: Some(capability),
-        // Only for drivers that know it.
+        // Only drivers that support it get a read-only request.
         readonly: driver.publishes_read_only && source.read_only.unwrap_or_default(),
         volume_context: source.volume_attributes.clone().unwrap_or_default().into_iter().collect(),
         ..ControllerPublishVolumeRequest::default()
@@ -133,14 +133,14 @@ fn unpublish(seen: &Seen<'_>) -> Result<Step, String> {
     let remembered = || seen.attachment.annotations().get(NODE_ID).cloned();
     let request = ControllerUnpublishVolumeRequest {
         volume_id: source.volume_handle.clone(),
-        // A node that has gone is in no CSINode, and is to be detached from all the more.
+        // A deleted node has no CSINode, but its volumes must still be detached.
         node_id: node_id(seen).or_else(|error| remembered().ok_or(error))?,
         ..ControllerUnpublishVolumeRequest::default()
     };
     Ok(Step::Unpublish(Box::new(request), source.controller_publish_secret_ref.clone()))
 }
 
-/// What is to be attached.
+/// Returns the specification and the CSI source of the volume to attach.
 fn source<'a>(seen: &Seen<'a>) -> Result<(&'a PersistentVolumeSpec, &'a CSIPersistentVolumeSource), String> {
     let wanted = &seen.attachment.spec.source;
     let spec = match (&wanted.persistent_volume_name, &wanted.inline_volume_spec) {
@@ -175,8 +175,9 @@ fn node_id(seen: &Seen<'_>) -> Result<String, String> {
         .ok_or_else(|| format!("CSINode {name} does not contain driver {}", seen.driver.name))
 }
 
-/// Whether our finalizer on a PersistentVolume has served: the volume is to go, and no
-/// VolumeAttachment needs it any more. Not while a provisioner keeps it, which may take off both.
+/// Reports whether our finalizer on a PersistentVolume can go: the volume is being deleted, and no
+/// VolumeAttachment needs it. False while it has the provisioner's finalizer: that may go with
+/// ours.
 pub fn is_released<'a>(
     volume: &PersistentVolume,
     mut attachments: impl Iterator<Item = &'a VolumeAttachment>,
@@ -221,7 +222,7 @@ mod tests {
         object(json!({ "metadata": { "name": "node" }, "spec": { "drivers": [driver] } }), json!({}))
     }
 
-    /// One that this attacher has begun with.
+    /// Returns the changes of an attachment that this attacher has begun to publish.
     fn begun() -> Value {
         json!({ "metadata": { "finalizers": [OURS], "annotations": { NODE_ID: "id" } } })
     }
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(step(json!({})), Ok(Step::MarkAttached));
         assert_eq!(step(json!({ "status": { "attached": true } })), Ok(Step::Nothing));
         assert_eq!(step(deleted(json!({}))), Ok(Step::Nothing));
-        // It attached before it was replaced.
+        // A former version of the driver attached the volume.
         assert_eq!(step(deleted(begun())), Ok(Step::Release));
     }
 

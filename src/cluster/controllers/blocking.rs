@@ -1,9 +1,9 @@
-//! Requests of threads that wait, each with a deadline.
+//! Blocking requests to the API server, each with a deadline.
 //!
-//! The network is one thread's. Whoever asks waits for the answer and no longer than its deadline,
-//! whatever the connection does. A question is asked again until then; what is to be changed only
-//! where the API server has said that it had no time for it (429): else what it answers next might
-//! be about the first one, and the record is to be read again.
+//! One thread does all network I/O. A caller waits for the answer, but never longer than its
+//! deadline, whatever the connection does. Reads are retried until then. A write is retried only if
+//! the API server was too busy for it (429): otherwise the next answer might be about the first
+//! attempt, and the caller has to read the record again.
 
 use super::api::reason;
 use super::client::{Place, connect};
@@ -18,35 +18,35 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// One try; then over another connection.
+/// Deadline of one attempt; the next one uses another connection.
 const TRY: Duration = Duration::from_secs(4);
 
-/// Before the second try; doubled before each further one.
+/// Pause before the second attempt; doubled before each further one.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause between two tries.
+/// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The object, or what there is instead.
+    /// The object, or the API server's answer in its place.
     Done(Value),
     /// There is no such object, kind or namespace.
     Missing(String),
-    /// It is there already, or is no more what was read.
+    /// The object exists already, or has changed since it was read.
     Conflict,
-    /// The API server does not do that.
+    /// The API server refuses the request.
     Refused(String),
-    /// No one knows.
+    /// The result is unknown.
     Unsure(String),
 }
 
-/// The API server.
+/// Client of the API server for blocking requests.
 pub struct Api {
     client: Client,
     runtime: Handle,
-    /// The thread ends with this.
+    /// Ends the thread when dropped.
     _stop: oneshot::Sender<()>,
 }
 
@@ -57,20 +57,20 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// Of a place, as a pod of its cluster has it; it is not asked yet.
+    /// Opens a client with the credentials of a pod of the cluster; sends no request yet.
     ///
     /// # Errors
     ///
-    /// The token or the certificate cannot be read.
+    /// Fails if the token or the certificate cannot be read.
     pub fn open(place: &Place, namespace: &str) -> Result<Self> {
         Self::by(|| Ok(connect(place, namespace)?.objects))
     }
 
-    /// By a client that is made in the thread of the network.
+    /// Opens a client that `connect` makes inside the runtime of the network thread.
     pub fn by(connect: impl FnOnce() -> Result<Client>) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().context("start")?;
         let client = {
-            // What a client starts runs there.
+            // Tasks that the client starts run in this runtime.
             let _inside = runtime.enter();
             connect()?
         };
@@ -81,7 +81,7 @@ impl Api {
         Ok(Self { client, runtime: handle, _stop: stop })
     }
 
-    /// Asks, and waits.
+    /// Sends a request, and waits for the answer.
     pub fn ask(&self, method: &'static str, path: String, body: Option<Value>, deadline: Instant) -> Answer {
         let (tell, told) = sync_channel(1);
         let client = self.client.clone();
@@ -95,12 +95,12 @@ impl Api {
         })
     }
 
-    /// Does something with a client, for ever, beside what is asked.
+    /// Runs a task with the client in the background, for as long as the thread runs.
     pub fn begin<F: Future<Output = ()> + Send + 'static>(&self, work: impl FnOnce(Client) -> F) {
         self.runtime.spawn(work(self.client.clone()));
     }
 
-    /// Asks, and does not wait.
+    /// Sends a request once, and does not wait for the answer.
     pub fn tell(&self, method: &'static str, path: String, body: Value) {
         let (client, deadline) = (self.client.clone(), Instant::now() + TRY);
         self.runtime.spawn(async move {
@@ -114,7 +114,7 @@ fn late() -> Answer {
     Answer::Unsure("the API server does not answer in time".to_owned())
 }
 
-/// Asks until there is an answer, or the deadline is over.
+/// Sends a request, and retries it where that is safe, until an answer or the deadline.
 pub async fn insist(
     client: &Client,
     method: &'static str,
@@ -134,7 +134,7 @@ pub async fn insist(
     }
 }
 
-/// Once; and whether the API server had no time for it, and has not done it.
+/// Sends a request once. Returns true if the API server was too busy and has not carried it out.
 async fn attempt(
     client: &Client,
     method: &'static str,
@@ -156,7 +156,7 @@ async fn attempt(
     }
 }
 
-/// What the body is: a change is a list of operations, or what becomes of each field.
+/// Returns the content type of the body: a patch is a list of operations, or a set of new values.
 fn form(method: &str, body: Option<&Value>) -> &'static str {
     match (method, body) {
         ("PATCH", Some(Value::Array(_))) => "application/json-patch+json",

@@ -1,10 +1,10 @@
 //! Object cache of one kind: the newest known state of each object, by its key and by what it
 //! names. Pure.
 //!
-//! An object comes with a page of a list, with an event of the watch, or from a write of ours,
-//! which may be newer than both. Each call returns the changes that it made, so that whoever
-//! follows them knows what the cache knows. An object has gone when the watch says so, or when a
-//! list that began after it was last heard of has ended without it.
+//! An object arrives in a page of a list, in an event of the watch, or from our own write, which
+//! may be newer than both. Each call returns the changes that it made: a listener that applies all
+//! of them knows what the cache knows. An object is gone when the watch says so, or when a list
+//! that began after the object was last seen ends without it.
 
 use super::queue::{UNSEEN, Version};
 use kube::Resource;
@@ -24,23 +24,23 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + S
 {
 }
 
-/// What became of an object.
+/// Change of an object.
 #[derive(Debug)]
 pub struct Change<K> {
-    /// As it was, if it was known.
+    /// Object before the change, if it was known.
     pub before: Option<Arc<K>>,
-    /// As it is, if it is still there.
+    /// Object after the change, if it still exists.
     pub now: Option<Arc<K>>,
 }
 
 impl<K> Change<K> {
-    /// The object, as last seen.
+    /// Returns the object as last seen.
     pub fn latest(&self) -> Option<&Arc<K>> {
         self.now.as_ref().or(self.before.as_ref())
     }
 }
 
-/// How new an object is. One that cannot be compared is newer than any.
+/// Returns the version of an object. One that cannot be compared is newer than any other.
 pub fn version<K: Resource>(object: &K) -> Version {
     object.meta().resource_version.as_deref().map_or(UNSEEN, number)
 }
@@ -57,7 +57,7 @@ struct Cached<K> {
     object: Arc<K>,
     /// Number of the last list, or of the list before the watch, that had the object.
     list: u64,
-    /// True if we have written it since the last list began, which may not have it so.
+    /// True if we wrote it after the last list began, which may not contain that version.
     written: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Cache<K> {
     links_of: Links<K>,
     /// Pairs of a name and the key of an object that names it.
     links: BTreeSet<(Arc<str>, Arc<str>)>,
-    /// How far the API server has told.
+    /// Version up to which the API server has reported.
     heard: Version,
     /// Number of the current list.
     list: u64,
@@ -82,35 +82,35 @@ pub fn key<K: Resource>(object: &K) -> String {
 }
 
 impl<K: Watchable> Cache<K> {
-    /// Empty cache of objects that name others as `links_of` says.
+    /// Creates an empty cache; `links_of` returns the names that an object refers to.
     pub fn new(links_of: Links<K>) -> Self {
         Self { objects: HashMap::new(), links_of, links: BTreeSet::new(), heard: 0, list: 0 }
     }
 
-    /// The object with this key.
+    /// Returns the object with this key.
     pub fn get(&self, key: &str) -> Option<&Arc<K>> {
         self.objects.get(key).map(|cached| &cached.object)
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
         self.objects.values().map(|cached| &cached.object)
     }
 
-    /// Objects that name `other`, whatever its kind: without looking at all of them.
+    /// Returns the objects that name `other`, whatever its kind, without scanning all objects.
     pub fn naming(&self, other: &str) -> impl Iterator<Item = &Arc<K>> {
         let first = (Arc::from(other), Arc::from(""));
         let links = self.links.range(first.clone()..).take_while(move |(named, _)| *named == first.0);
         links.filter_map(|(_, key)| self.get(key))
     }
 
-    /// A list begins: what is written from now on may be newer than it.
+    /// Begins a list: objects written from now on may be newer than it.
     pub fn list_begins(&mut self) {
         self.list += 1;
         self.objects.values_mut().for_each(|cached| cached.written = false);
     }
 
-    /// One page of the list.
+    /// Adds one page of the list.
     pub fn page(&mut self, objects: Vec<K>) -> Vec<Change<K>> {
         let mut changes = Vec::with_capacity(objects.len());
         for object in objects {
@@ -127,7 +127,7 @@ impl<K: Watchable> Cache<K> {
         changes
     }
 
-    /// The list, which is as of this version, is complete: what it did not have has gone.
+    /// Ends the list, which is as of this version: objects that were not in it are gone.
     pub fn list_ends(&mut self, listed: Version) -> Vec<Change<K>> {
         self.heard = listed;
         let list = self.list;
@@ -138,7 +138,7 @@ impl<K: Watchable> Cache<K> {
         gone.iter().filter_map(|key| self.take(key)).collect()
     }
 
-    /// The watch tells of an object as it is now.
+    /// Updates an object that the watch reports.
     pub fn update(&mut self, object: K) -> Option<Change<K>> {
         let key = key(&object);
         self.heard = version(&object);
@@ -149,18 +149,18 @@ impl<K: Watchable> Cache<K> {
         Some(self.put(key, Arc::new(object), false))
     }
 
-    /// The watch tells of an object that has gone, as it was.
+    /// Removes an object that the watch reports as gone, in its last state.
     pub fn remove(&mut self, object: &K) -> Option<Change<K>> {
         self.heard = version(object);
         self.take(&key(object))
     }
 
-    /// The watch tells that nothing has changed up to this version.
+    /// Takes note that nothing has changed up to this version, as the watch reports.
     pub fn still(&mut self, version: Version) {
         self.heard = version;
     }
 
-    /// An object as we have written it. One that has gone meanwhile does not come back.
+    /// Stores an object as we wrote it. One that is gone meanwhile does not come back.
     pub fn written(&mut self, object: Arc<K>) -> Option<Change<K>> {
         let key = key(&*object);
         let since = self.get(&key).map_or(self.heard, |before| version(&**before));
@@ -174,7 +174,7 @@ impl<K: Watchable> Cache<K> {
             None => key.into(),
         };
         let before = self.objects.get(&key).map(|cached| (Arc::clone(&cached.object), cached.list));
-        // What only we know of is in no list yet.
+        // An object that only we know is in no list yet.
         let list = if written { before.as_ref().map_or(0, |(_, list)| *list) } else { self.list };
         let before = before.map(|(object, _)| object);
         let links_of = self.links_of;
@@ -223,7 +223,7 @@ mod tests {
         Update(u8, u8, u8),
         Remove(u8),
         Write(u8, u8, u8),
-        /// A list of these, one page each.
+        /// A list of these objects, one page each.
         List(Vec<(u8, u8, u8)>),
     }
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is found by a name is what a look at all objects finds, and who follows the
+        /// A lookup by name finds what a scan of all objects finds, and a listener that applies the
         /// changes knows what the cache knows.
         #[test]
         fn objects_are_found_by_what_they_name(acts in prop::collection::vec(act(), 0..40)) {

@@ -1,10 +1,10 @@
-//! Tells the scheduler how much storage a driver has, and where: what upstream's
-//! external-provisioner does with `--enable-capacity`.
+//! Reports to the scheduler how much storage a driver has, and where, like upstream's
+//! external-provisioner with `--enable-capacity`.
 //!
-//! There is one `CSIStorageCapacity` for each pair of a `StorageClass` whose claims wait for their
+//! One `CSIStorageCapacity` exists for each pair of a `StorageClass` whose claims wait for their
 //! first pod and a segment of the driver's topology. The driver is asked when a pair is new, when a
-//! volume was made or deleted there, and once in a while; the API server is asked nothing, and is
-//! told what has changed. What belongs to no pair is deleted, if it has our labels, which are
+//! volume was made or deleted there, and periodically. The API server is not asked for this; it
+//! gets only changes. Objects that belong to no pair are deleted if they have our labels, which are
 //! upstream's.
 
 use super::api;
@@ -28,40 +28,40 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Calls of the driver at the same time: one that hangs keeps no other waiting.
+/// Limit for simultaneous calls of the driver: a call that hangs does not block the others.
 const WORKERS: usize = 4;
 
-/// Nodes come and change many at a time: they are looked at once for all.
+/// Pause after a change of nodes: many change at a time, and are evaluated together.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// After the API server has not said who owns the objects.
+/// Pause before the API server is asked again for the owner of the objects.
 const AGAIN: Duration = Duration::from_secs(5);
 
 const DRIVER: &str = "csi.storage.k8s.io/drivername";
 const MANAGER: &str = "csi.storage.k8s.io/managed-by";
 
-/// As upstream says it, so that either continues what the other has begun.
+/// Value of upstream's label, so that each can continue the other's work.
 const MANAGED_BY: &str = "external-provisioner";
 
-/// How capacity is told.
+/// Settings for reporting capacity.
 #[derive(Clone, Debug)]
 pub struct Telling {
-    /// Where the objects are.
+    /// Namespace of the objects.
     pub namespace: String,
-    /// Our pod: what it belongs to owns the objects.
+    /// Name of our pod, whose owner also owns the objects.
     pub pod: Option<String>,
-    /// How often the driver is asked.
+    /// Period of asking the driver.
     pub period: Duration,
 }
 
-/// A `StorageClass` and where.
+/// `StorageClass`, and a segment of the topology.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Pair {
     class: String,
     segment: Segment,
 }
 
-/// What has turned out to be full: less is there than was told.
+/// Pairs that turned out to be full: they have less storage than reported.
 #[derive(Debug, Default)]
 pub struct Full {
     pairs: Mutex<BTreeSet<Pair>>,
@@ -69,23 +69,23 @@ pub struct Full {
 }
 
 impl Full {
-    /// There is no room for a class where a claim's first pod is to run.
+    /// Records that a class has no room in the segment where a claim's first pod is to run.
     pub fn add(&self, class: &str, segment: Segment) {
         lock(&self.pairs).insert(Pair { class: class.to_owned(), segment });
         self.found.notify_one();
     }
 }
 
-/// What there is to look at.
+/// Key in the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
-    /// How much there is.
+    /// Ask for the capacity of a pair, and write it.
     Ask(Pair),
-    /// Whether objects are of use.
+    /// Delete the objects of a pair that are of no use.
     Clear(Pair),
 }
 
-/// The capacities of one driver.
+/// Capacities of one driver.
 struct Capacities {
     client: Client,
     driver: Driver,
@@ -94,15 +94,15 @@ struct Capacities {
     owner: Option<OwnerReference>,
     watches: Watches,
     queue: Arc<Queue<Key>>,
-    /// Where the driver's nodes are: nowhere before all is known.
+    /// Segments of the driver's nodes; empty before all objects are known.
     segments: Mutex<BTreeSet<Segment>>,
-    /// The names of our objects.
+    /// Names of our objects, with their pairs.
     objects: Mutex<BTreeSet<(Pair, String)>>,
-    /// Nodes have changed.
+    /// Signal that nodes have changed.
     moved: Notify,
 }
 
-/// What it is told of, for as long as this is kept.
+/// Subscriptions to the object caches: they end when this is dropped.
 type Told = (
     Listener<StorageCapacity>,
     Listener<StorageClass>,
@@ -111,7 +111,7 @@ type Told = (
     Listener<Node>,
 );
 
-/// Tells until it is dropped.
+/// Reports capacity until it is dropped.
 pub async fn run(
     client: Client,
     watches: Watches,
@@ -128,14 +128,15 @@ pub async fn run(
     let capacities = Arc::new(Capacities::new(client, watches, driver, telling, timeout, owner));
     let _told = capacities.listen();
     capacities.known().await;
-    // Before anything is decided: no object is of use where no node is.
+    // Every decision needs the segments: an object is of no use in a segment without nodes.
     capacities.replace();
     let (queue, again) = (Arc::clone(&capacities.queue), Arc::clone(&capacities));
     let working = queue::work(queue, WORKERS, move |key| Arc::clone(&capacities).sync(key));
     tokio::join!(working, again.ask_again(&full));
 }
 
-/// Of our pod the object on top: its Deployment, if it has one. Asked for until it is known.
+/// Returns the top-level owner of our pod: its Deployment, if it has one. Retries until it is
+/// known.
 async fn owner(client: &Client, telling: &Telling) -> Option<OwnerReference> {
     let pod = telling.pod.as_deref()?;
     loop {
@@ -234,7 +235,7 @@ impl Capacities {
         self.watches.nodes.known().await;
     }
 
-    /// One that has gone may be missed, and one that has come may be of no use.
+    /// Handles one of our objects: a deleted one may be needed, and a new one may be of no use.
     fn object(&self, change: &Change<StorageCapacity>) {
         let ours = |object: &Option<Arc<StorageCapacity>>| {
             let object = object.as_ref().filter(|object| self.is_ours(object))?;
@@ -275,7 +276,7 @@ impl Capacities {
         }
     }
 
-    /// One that was made or deleted has changed how much there is.
+    /// Handles a volume: its creation or deletion has changed the capacity.
     fn volume(&self, change: &Change<PersistentVolume>) {
         let ((None, made) | (made, None)) = (&change.before, &change.now) else { return };
         let Some(spec) = made.as_ref().and_then(|volume| volume.spec.as_ref()) else { return };
@@ -290,7 +291,7 @@ impl Capacities {
         }
     }
 
-    /// Asks for everything once in a period, and for new places when nodes have changed.
+    /// Asks for all pairs periodically, for new segments, and for pairs that were found to be full.
     async fn ask_again(&self, full: &Full) {
         let mut due = Instant::now() + self.telling.period;
         loop {
@@ -308,8 +309,8 @@ impl Capacities {
         }
     }
 
-    /// The scheduler is about to choose another node: first what was found to be full, then all
-    /// others that it may choose.
+    /// Asks first for the pairs that were found to be full, then for all others that the scheduler
+    /// may choose: it is about to choose another node.
     fn ask_where(&self, full: BTreeSet<Pair>) {
         let classes: BTreeSet<_> = filled(full.iter().map(|pair| pair.class.clone()));
         for pair in full {
@@ -318,7 +319,7 @@ impl Capacities {
         self.ask(|_| true, |class| classes.contains(&class.name_any()));
     }
 
-    /// Where the driver's nodes are now.
+    /// Computes the segments of the driver's nodes again, and queues the pairs that have changed.
     fn replace(&self) {
         let nodes = Nodes { nodes: self.watches.nodes.all(), csi_nodes: self.watches.csi_nodes.all() };
         let now = topology::segments(&self.driver.name, &nodes);
@@ -329,7 +330,7 @@ impl Capacities {
         }
     }
 
-    /// Asks the driver how much there is in some places for some classes.
+    /// Queues questions to the driver for its capacity in some segments, for some classes.
     fn ask(&self, in_places: impl Fn(&Segment) -> bool, for_classes: impl Fn(&StorageClass) -> bool) {
         let classes = self.watches.classes.filtered(|class| self.waits(class) && for_classes(class));
         for segment in lock(&self.segments).iter().filter(|segment| in_places(segment)) {
@@ -339,7 +340,7 @@ impl Capacities {
         }
     }
 
-    /// Looks whether objects are of use.
+    /// Queues checks whether objects are of use.
     fn clear(&self, concerned: impl Fn(&Pair) -> bool) {
         for (pair, _) in lock(&self.objects).iter().filter(|(pair, _)| concerned(pair)) {
             self.queue.add(Key::Clear(pair.clone()));
@@ -353,18 +354,18 @@ impl Capacities {
             && has(MANAGER, MANAGED_BY)
     }
 
-    /// Whether claims of a class wait for their first pod: the scheduler asks for others nothing.
+    /// Reports whether claims of a class wait for their first pod: others need no capacity.
     fn waits(&self, class: &StorageClass) -> bool {
         class.provisioner == self.driver.name && class.volume_binding_mode.as_deref() != Some("Immediate")
     }
 
-    /// The class, as long as the pair is of use.
+    /// Returns the class of a pair, as long as the pair is of use.
     fn class_of(&self, pair: &Pair) -> Option<Arc<StorageClass>> {
         let is_there = lock(&self.segments).contains(&pair.segment);
         self.watches.classes.get(&pair.class).filter(|class| is_there && self.waits(class))
     }
 
-    /// The objects of a pair, by their names: the first counts.
+    /// Returns the objects of a pair, sorted by name: the first one is used.
     fn objects_of(&self, of: &Pair) -> Vec<Arc<StorageCapacity>> {
         let objects = lock(&self.objects);
         let from = objects.range((of.clone(), String::new())..);
@@ -397,7 +398,7 @@ impl Capacities {
         }
     }
 
-    /// Writes what has changed.
+    /// Writes the capacity of a pair if it has changed.
     async fn write(&self, pair: &Pair, is: &GetCapacityResponse) -> kube::Result<()> {
         let (capacity, largest) =
             (is.available_capacity.max(0), is.maximum_volume_size.map(|size| size.max(0)));
@@ -452,7 +453,7 @@ impl Capacities {
         Api::namespaced(self.client.clone(), &self.telling.namespace)
     }
 
-    /// Deletes the objects of a pair: all that are of no use.
+    /// Deletes the objects of a pair that are of no use.
     async fn delete(&self, pair: &Pair) -> Outcome {
         let kept = usize::from(self.class_of(pair).is_some());
         for needless in self.objects_of(pair).iter().skip(kept) {

@@ -1,13 +1,13 @@
-//! Sizes as Kubernetes' API has them. Pure.
+//! Sizes in the notation of Kubernetes' API. Pure.
 
 use flexvol_protocol::quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Billionths, the smallest unit that Kubernetes has.
+/// Billionths in one: a billionth is the smallest unit of Kubernetes.
 const NANO: u128 = 1_000_000_000;
 
-/// Suffixes of an amount, and how many billionths they stand for. Unlike FlexVolume's drivers,
-/// Kubernetes has `m` for a thousandth, and `k` for a thousand.
+/// Suffixes of an amount, and the number of billionths that each stands for. Unlike FlexVolume's
+/// drivers, Kubernetes has `m` for a thousandth, and `k` for a thousand.
 const SUFFIXES: [(&str, u128); 15] = [
     ("Ki", NANO << 10),
     ("Mi", NANO << 20),
@@ -26,7 +26,7 @@ const SUFFIXES: [(&str, u128); 15] = [
     ("E", NANO * 1_000_000_000_000_000_000),
 ];
 
-/// The bytes that an amount stands for, rounded up. `None` if it is none, or is too large.
+/// Converts an amount to bytes, rounded up. `None` if it is not an amount, or is too large.
 pub fn bytes(amount: &Quantity) -> Option<i64> {
     let text = amount.0.as_str();
     let suffix = SUFFIXES.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)));
@@ -47,7 +47,7 @@ pub fn bytes(amount: &Quantity) -> Option<i64> {
     i64::try_from(bytes).ok()
 }
 
-/// The amount for bytes, in the largest binary unit that divides it.
+/// Converts bytes to an amount, in the largest binary unit that divides them.
 pub fn amount(bytes: i64) -> Quantity {
     Quantity(quantity::Quantity(u64::try_from(bytes).unwrap_or_default()).to_string())
 }

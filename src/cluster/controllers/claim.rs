@@ -1,26 +1,26 @@
-//! What is done next about a `PersistentVolumeClaim` that has no volume. Pure.
+//! Next step for a `PersistentVolumeClaim` that has no volume. Pure.
 //!
 //! | claim | step |
 //! |---|---|
-//! | bound, another driver's, or its volume is there | nothing |
-//! | its class is not there | wait for it |
+//! | bound, of another driver, or its volume exists | nothing |
+//! | its class does not exist | wait for it |
 //! | its class waits for the first pod, and no node is selected | nothing |
 //! | from another source than a claim or a snapshot | nothing: a populator fills it |
-//! | from a claim or a snapshot, with a selector or a `VolumeAttributesClass` | refuse, in words |
+//! | from a claim or a snapshot, with a selector or a `VolumeAttributesClass` | refuse |
 //! | the driver makes no volumes | refuse |
 //! | the selected node is not known | have another selected |
-//! | its topology, or what its class names, is not there | refuse, and try again |
+//! | its topology, or something that its class names, is missing | refuse, and try again |
 //! | – | ask the driver |
 //!
-//! What becomes of the driver's answer:
+//! Handling of the driver's answer:
 //!
 //! | code | volume | then |
 //! |---|---|---|
-//! | OK | is there | write the PersistentVolume |
+//! | OK | exists | write the PersistentVolume |
 //! | CANCELLED, `DEADLINE_EXCEEDED`, UNAVAILABLE, ABORTED, or no answer | may come into being | ask exactly the same again |
-//! | `RESOURCE_EXHAUSTED`, and a node was selected | is not there | have another selected |
-//! | `INVALID_ARGUMENT` | is not there | begin again, after a long time |
-//! | others | is not there | begin again |
+//! | `RESOURCE_EXHAUSTED`, and a node was selected | does not exist | have another selected |
+//! | `INVALID_ARGUMENT` | does not exist | begin again, after a long time |
+//! | others | does not exist | begin again |
 
 use super::creation::{Plan, selected_node};
 use super::driver::Facts;
@@ -31,29 +31,29 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 use tonic::{Code, Status};
 
-/// Whose volume the claim wants; the second is what older API servers write.
+/// Annotations that name the driver for a claim; older API servers write the second one.
 const PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
 
-/// How a class was named before it was a field.
+/// Annotation that named a claim's class before it became a field.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// What is known when it is decided.
+/// Known state, the input of [`decide`].
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The claim.
     pub claim: &'a PersistentVolumeClaim,
-    /// Its class, if there is one.
+    /// Its class, if it exists.
     pub class: Option<&'a StorageClass>,
-    /// Whether its volume is there already.
+    /// True if its volume exists already.
     pub provisioned: bool,
     /// The driver.
     pub driver: &'a Facts,
-    /// The nodes, for drivers to which it matters.
+    /// The nodes, for drivers with topology.
     pub nodes: &'a Nodes,
-    /// This process.
+    /// Identity of this process.
     pub identity: &'a str,
-    /// Its flags.
+    /// Flags of this process.
     pub wishes: &'a Wishes,
 }
 
@@ -68,12 +68,12 @@ pub enum Step {
     Provision(Box<Plan>),
 }
 
-/// Why there is no step.
+/// Reason why there is no step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// What will be heard of when it comes: no event.
+    /// A missing object, which queues the claim again when it appears; no Event is written.
     Wait(String),
-    /// A sentence for an event. It may be otherwise next time.
+    /// Message for an Event. The next attempt may succeed.
     Said(String),
     /// Another node has to be selected.
     Elsewhere(String),
@@ -85,7 +85,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// Whether a driver shall make a volume for a claim, as far as the claim says.
+/// Reports whether a claim asks this driver for a volume, judged by the claim alone.
 pub fn is_asked(claim: &PersistentVolumeClaim, driver: &str) -> bool {
     let bound =
         claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).is_some_and(|name| !name.is_empty());
@@ -94,17 +94,17 @@ pub fn is_asked(claim: &PersistentVolumeClaim, driver: &str) -> bool {
     !bound && provisioner.is_some_and(|provisioner| provisioner == driver)
 }
 
-/// The name of a claim's class.
+/// Returns the name of a claim's class.
 pub fn class_of(claim: &PersistentVolumeClaim) -> &str {
     let field = || claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref());
     claim.annotations().get(OLD_CLASS).or_else(field).map_or("", String::as_str)
 }
 
-/// The next step.
+/// Decides the next step.
 ///
 /// # Errors
 ///
-/// Why there is none.
+/// Fails if there is no step, with the reason.
 pub fn decide(seen: &Seen<'_>) -> Result<Step, Refusal> {
     let (claim, driver) = (seen.claim, seen.driver);
     if seen.provisioned || !is_asked(claim, &driver.name) {
@@ -146,7 +146,8 @@ fn place(
     })
 }
 
-/// Whether another controller fills the volume; what is not ours to fill is refused.
+/// Reports whether another controller fills the volume. Refuses claims that need more than an
+/// empty volume from us.
 fn is_populated(claim: &PersistentVolumeClaim) -> Result<bool, Refusal> {
     let Some(spec) = &claim.spec else { return Ok(false) };
     let refuse = |what: &str| Err(Refusal::Said(format!("{what}: flexvold makes empty volumes only")));
@@ -169,22 +170,22 @@ fn is_populated(claim: &PersistentVolumeClaim) -> Result<bool, Refusal> {
     Ok(false)
 }
 
-/// What is known of a volume after `CreateVolume` has failed.
+/// Fate of a volume after `CreateVolume` has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It may come into being: the same has to be asked again.
+    /// It may still be created: the same request has to be repeated.
     Unknown,
-    /// It is not there.
+    /// It does not exist.
     Failed,
-    /// It is not there, and will not be as long as the same is asked.
+    /// It does not exist, and the same request would fail again.
     Infeasible,
-    /// It is not there, and may be if another node is selected.
+    /// It does not exist, and may be created if another node is selected.
     Elsewhere,
 }
 
-/// By the driver's answer.
+/// Derives the fate from the driver's answer.
 pub fn fate(status: &Status, node_selected: bool) -> Fate {
-    // What did not come from the driver says nothing about the volume.
+    // An error that did not come from the driver says nothing about the volume.
     if std::error::Error::source(status).is_some() {
         return Fate::Unknown;
     }
@@ -247,7 +248,7 @@ mod tests {
         assert!(matches!(step(json!({})), Ok(Step::Nothing)));
         assert!(matches!(step(annotated(SELECTED_NODE, "")), Ok(Step::Nothing)));
         let Ok(Step::Provision(plan)) = step(annotated(SELECTED_NODE, "node")) else { panic!() };
-        // Without topology another node would be asked the same.
+        // Without topology the request would be the same for another node.
         assert_eq!((plan.node, plan.request.accessibility_requirements), (None, None));
     }
 
@@ -312,7 +313,7 @@ mod tests {
         ] {
             assert_eq!(fate(&Status::new(code, ""), selected), expected, "{code:?}");
         }
-        // A connection that broke: the driver has not said this.
+        // The connection broke: this error did not come from the driver.
         let broken = Status::from_error(Box::new(std::io::Error::other("reset")));
         assert_eq!(fate(&broken, true), Fate::Unknown);
     }

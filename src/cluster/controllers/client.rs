@@ -1,7 +1,7 @@
-//! The way to the API server, as a pod of its cluster has it: an address, a certificate, a token.
+//! Access to the API server from a pod of its cluster: an address, a certificate, a token.
 //!
-//! Not kube's own: that reads kubeconfig, runs programs of it and asks clouds for tokens, which is
-//! a megabyte that no pod needs.
+//! kube's own loader is not used: it reads kubeconfig, runs programs named there and asks clouds
+//! for tokens. That is a megabyte that no pod needs.
 
 use super::requests::Clients;
 use anyhow::{Context as _, Result, ensure};
@@ -24,13 +24,13 @@ use tower::util::MapRequestLayer;
 /// Directory where kubelet mounts the credentials of a pod's service account.
 pub const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// A connection that is not made by then is not made.
+/// Deadline for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A peer that has gone without a word is noticed after three of these.
+/// Keep-alive interval: a peer that vanished is noticed after three of these.
 const ALIVE: Duration = Duration::from_secs(10);
 
-/// kubelet writes a new token long before the old one ends.
+/// Age after which the token is read again: kubelet replaces a token long before it expires.
 const FRESH: Duration = Duration::from_mins(1);
 
 /// Address and credentials for the API server.
@@ -38,18 +38,18 @@ const FRESH: Duration = Duration::from_mins(1);
 pub struct Place {
     /// `https://address:port`.
     pub server: String,
-    /// Its certificate authority, in PEM.
+    /// Path of its certificate authority, in PEM form.
     pub authority: PathBuf,
-    /// The token, which is read again and again.
+    /// Path of the token, which is read again regularly.
     pub token: PathBuf,
 }
 
-/// Clients of the API server: objects come by one connection, leases by another, which no long
-/// answer holds up.
+/// Connects to the API server: one connection is for objects, and another for leases, which no long
+/// answer can delay.
 ///
 /// # Errors
 ///
-/// A file is not there, or is not what it should be.
+/// Fails if the address is invalid, or if a file is missing or invalid.
 pub fn connect(place: &Place, namespace: &str) -> Result<Clients> {
     let server: http::Uri = place.server.parse().with_context(|| format!("understand {:?}", place.server))?;
     let token = Token::read(&place.token)?;
@@ -94,7 +94,7 @@ fn https(authority: &Path) -> Result<HttpsConnector<HttpConnector>> {
         .wrap_connector(tcp))
 }
 
-/// The token of an account, as last read.
+/// Token of a service account, as last read.
 #[derive(Clone)]
 struct Token {
     path: PathBuf,
@@ -117,7 +117,7 @@ impl Token {
         if last.1.elapsed() > FRESH {
             match header(&self.path) {
                 Ok(value) => *last = (value, Instant::now()),
-                // The old one may do; it is read again with the next request.
+                // The old token may still be valid; the next request reads the file again.
                 Err(error) => tracing::warn!(reason = %format!("{error:#}"), "cannot read the token"),
             }
         }

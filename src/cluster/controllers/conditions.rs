@@ -1,9 +1,8 @@
-//! Tells of volumes that a driver says are not well, as Events of their claims: what upstream's
-//! external-health-monitor does.
+//! Reports unhealthy volumes as Events of their claims, like upstream's external-health-monitor.
 //!
-//! The driver is asked once in a while, one call at a time; the API server is told what has
-//! changed, and after a long time what still is so, because it forgets Events. After a restart
-//! nothing is known of what was told: the Events themselves are read, once.
+//! The driver is asked periodically, one call at a time. Changes are reported to the API server; a
+//! condition that lasts is reported again after a long time, because the API server deletes old
+//! Events. After a restart the earlier reports are unknown, so the Events are read once.
 
 use super::api;
 use super::driver::{Conditions, Driver, failed, in_words, within};
@@ -26,47 +25,48 @@ use tonic::Status;
 const ABNORMAL: &str = "VolumeConditionAbnormal";
 const NORMAL: &str = "VolumeConditionNormal";
 
-/// As upstream says it.
+/// Message of upstream for a volume that has recovered.
 const WELL_AGAIN: &str = "The Volume returns to the healthy state";
 
-/// What still is so is told again after this: the API server keeps an Event for an hour.
+/// Interval for reporting a lasting condition again: the API server keeps an Event for an hour.
 const STILL: Duration = Duration::from_mins(30);
 
-/// What one call for one volume may take: the next one waits for it.
+/// Limit for one call about one volume: the next call waits for it.
 const ONE: Duration = Duration::from_secs(15);
 
-/// What a driver says of a volume: nothing if it is well.
+/// Condition of a volume, as its driver reports it; `None` if the volume is healthy.
 type Condition = Option<String>;
 
-/// What a driver says of volumes, and where it goes on.
+/// Page of a driver's list: handles with conditions, and the token of the next page.
 type Page = (Vec<(String, Condition)>, String);
 
-/// The conditions of one driver's volumes.
+/// Conditions of one driver's volumes.
 struct Health {
     driver: Driver,
     timeout: Duration,
     events: Events,
     watches: Watches,
-    /// What was told of claims, by their uids, and when.
+    /// Last report about each claim, by its uid, and the time of the report.
     told: HashMap<String, (String, Instant)>,
 }
 
-/// Tells until it is dropped. The driver is asked after each period.
+/// Reports conditions until it is dropped. Asks the driver after each period.
 pub async fn run(client: Client, watches: Watches, driver: Driver, timeout: Duration, period: Duration) {
     watches.volumes.begin(&client);
     watches.volumes.known().await;
-    // The name under which upstream tells it, so that either knows what the other has told.
+    // Upstream reports under this name too, so that each knows the reports of the other.
     let source = format!("csi-pv-monitor-controller-{}", driver.name);
     let told = told_before(&client, &source).await;
     let mut health = Health { driver, timeout, events: Events::new(client, source), watches, told };
     loop {
         health.look().await;
-        // However long that took: a slow driver has as long a rest.
+        // The pause does not depend on the time that the calls took: a slow driver gets the same
+        // rest.
         sleep(period).await;
     }
 }
 
-/// Of which claims it is told that their volumes are not well.
+/// Reads from the Events which claims were reported to have unhealthy volumes.
 async fn told_before(client: &Client, source: &str) -> HashMap<String, (String, Instant)> {
     let of = ListParams::default().fields(&format!("source={source}"));
     let mut events = match Api::<Event>::all(client.clone()).list(&of).await {
@@ -89,7 +89,7 @@ async fn told_before(client: &Client, source: &str) -> HashMap<String, (String, 
 }
 
 impl Health {
-    /// Asks for all volumes, and tells what has changed.
+    /// Asks for the conditions of all volumes, and reports changes.
     async fn look(&mut self) {
         let bound = self.bound();
         let claims: HashSet<_> = bound.iter().filter_map(|volume| Some(claim(volume)?.uid)).collect();
@@ -108,7 +108,7 @@ impl Health {
         }
     }
 
-    /// The driver's volumes that claims have.
+    /// Returns the driver's volumes that are bound to claims.
     fn bound(&self) -> Vec<Arc<PersistentVolume>> {
         self.watches.volumes.filtered(|volume| self.is_bound(volume))
     }
@@ -118,10 +118,10 @@ impl Health {
         phase == Some("Bound") && handle(volume, &self.driver.name).is_some()
     }
 
-    /// One after the other.
+    /// Asks for the volumes one after the other.
     async fn each(&mut self, bound: &[Arc<PersistentVolume>]) {
         for volume in bound {
-            // It may have gone while others were asked for.
+            // The volume may be gone since the list was made.
             let volume = self.watches.volumes.get(&volume.name_any());
             let Some(volume) = volume.filter(|volume| self.is_bound(volume)) else { continue };
             let volume_id = handle(&volume, &self.driver.name).unwrap_or_default().to_owned();
@@ -136,7 +136,7 @@ impl Health {
         }
     }
 
-    /// Page by page. Whatever the driver answers, it has an end.
+    /// Lists conditions page by page. Ends even if the driver's list does not.
     async fn list(&mut self, how: Conditions, bound: &[Arc<PersistentVolume>]) -> Result<(), Status> {
         let end = Instant::now() + self.timeout;
         let names = bound.iter().filter_map(|volume| handle(volume, &self.driver.name));
@@ -156,8 +156,8 @@ impl Health {
         for volume in bound {
             match found.get(handle(volume, &self.driver.name).unwrap_or_default()) {
                 Some(condition) => self.hear(volume, condition.clone()).await,
-                // Those are listed that are not well, and nothing is known of one that is missing
-                // in a list of all.
+                // A list of unhealthy volumes means that a missing one is healthy. In a list of all
+                // volumes, nothing is known of a missing one.
                 None if how == Conditions::OfTheIll => self.hear(volume, None).await,
                 None => (),
             }
@@ -184,7 +184,7 @@ impl Health {
         Ok((all.collect(), page.next_token))
     }
 
-    /// Tells what is new of a volume.
+    /// Reports a condition of a volume if it is new.
     async fn hear(&mut self, volume: &PersistentVolume, condition: Condition) {
         let Some(claim) = claim(volume) else { return };
         let uid = claim.uid.clone().unwrap_or_default();
@@ -206,7 +206,7 @@ impl Health {
     }
 }
 
-/// The claim of a volume that is bound.
+/// Returns the claim of a bound volume.
 fn claim(volume: &PersistentVolume) -> Option<ObjectReference> {
     let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
     claim.uid.as_ref()?;
@@ -217,13 +217,13 @@ fn claim(volume: &PersistentVolume) -> Option<ObjectReference> {
     })
 }
 
-/// The driver's own name of a volume, if it is the driver's.
+/// Returns the driver's own name of a volume, if the volume belongs to the driver.
 fn handle<'a>(volume: &'a PersistentVolume, driver: &str) -> Option<&'a str> {
     let source = volume.spec.as_ref()?.csi.as_ref()?;
     Some(source.volume_handle.as_str()).filter(|_| source.driver == driver)
 }
 
-/// As drivers up to CSI 1.12 say it.
+/// Reads a condition in the form of drivers up to CSI 1.12.
 fn condition(status: Option<VolumeStatus>) -> Condition {
     let condition = status?.volume_condition?;
     condition.abnormal.then(|| in_words_of(&condition.message))
@@ -234,7 +234,7 @@ fn in_words_of(message: &str) -> String {
     if message.is_empty() { "the driver says that it is abnormal, and no more".to_owned() } else { message }
 }
 
-/// As drivers from CSI 1.13 on say it: what cannot be understood is no condition.
+/// Reads a condition in the form of drivers from CSI 1.13 on; ignores unknown types.
 fn in_one(entries: &[VolumeHealthEntry]) -> Condition {
     let known = entries.iter().filter_map(|entry| {
         let status = match entry.status() {

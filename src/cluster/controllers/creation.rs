@@ -1,9 +1,9 @@
-//! What is asked of a driver for a claim, and the PersistentVolume that comes of its answer. Pure.
+//! `CreateVolume` request for a claim, and the PersistentVolume for the driver's answer. Pure.
 //!
-//! A plan is made once, and kept for as long as it is not known what became of the call: asked
-//! again, the driver is asked exactly the same, also if the StorageClass, the node or the claim has
-//! gone meanwhile. The volume's name follows from the claim's uid, so that no claim gets two. There
-//! are no secrets in a plan: they are read for each call.
+//! A plan is made once, and kept as long as the result of the call is unknown: a retry asks the
+//! driver exactly the same, even if the StorageClass, the node or the claim is gone meanwhile. The
+//! volume's name is derived from the claim's uid, so that no claim gets two volumes. A plan
+//! contains no secrets: they are read for each call.
 
 use super::access;
 use super::capacity::{amount, bytes};
@@ -20,48 +20,49 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource as _, ResourceExt as _};
 use std::collections::{BTreeMap, HashMap};
 
-/// Says which driver has made a PersistentVolume.
+/// Annotation with the driver that made a PersistentVolume.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// Keeps a PersistentVolume until its volume is deleted.
+/// Finalizer that keeps a PersistentVolume until its volume is deleted.
 pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// The prefix of two annotations: the Secret for `DeleteVolume`, when the class may have gone.
+/// Prefix of two annotations with the Secret for `DeleteVolume`: the class may be gone by then.
 pub const DELETION_SECRET: &str = "volume.kubernetes.io/provisioner-deletion-secret";
 
-/// The Secret for `ControllerModifyVolume`, likewise.
+/// Prefix of two annotations with the Secret for `ControllerModifyVolume`, for the same reason.
 const MODIFY_SECRET: &str = "volume.kubernetes.io/controller-modify-secret";
 
-/// In the volume's attributes: which process has made it.
+/// Volume attribute with the process that made the volume.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
-/// The node that the scheduler has chosen for the claim's first pod.
+/// Annotation with the node that the scheduler has chosen for the claim's first pod.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// The name of the resource that claims ask for.
+/// Name of the resource that claims request.
 pub const STORAGE: &str = "storage";
 
-/// What is asked of the driver, and what will be written.
+/// Request to the driver, and the object to write.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// `CreateVolume` without its secrets.
     pub request: CreateVolumeRequest,
-    /// The Secret for it.
+    /// Secret for this request.
     pub secret: Option<SecretReference>,
     /// The claim.
     pub claim: ObjectReference,
-    /// The node of the claim's first pod, if that chooses where the volume is.
+    /// Node of the claim's first pod, if that node decides where the volume is.
     pub node: Option<String>,
-    /// The PersistentVolume but for what the driver says of the volume.
+    /// PersistentVolume without the values from the driver's answer.
     volume: PersistentVolume,
 }
 
 impl Plan {
-    /// For a claim and its class. `identity` is this process, `wishes` are its flags.
+    /// Makes the plan for a claim and its class. `identity` is this process, `wishes` are its
+    /// flags.
     ///
     /// # Errors
     ///
-    /// What cannot be asked of a driver, as a sentence.
+    /// Fails if the claim or the class asks for something that no request can express.
     pub fn make(
         claim: &PersistentVolumeClaim,
         class: &StorageClass,
@@ -76,7 +77,7 @@ impl Plan {
         let volume = Maker { claim, class, parameters, name, wishes }.volume(&driver.name, identity)?;
         let spec = volume.spec.as_ref().ok_or("it has no specification")?;
         if driver.publishes {
-            // What could never be attached is not made.
+            // A volume that could never be attached must not be made.
             access::of_volume(spec, driver.single_node_multi_writer)?;
         }
         let required = required_bytes(claim)?;
@@ -94,7 +95,7 @@ impl Plan {
         Ok(Self { request, secret, claim: claim.object_ref(&()), node, volume })
     }
 
-    /// The StorageClass, and the place of the node that is selected: the preferred one.
+    /// Returns the StorageClass and the preferred segment, which is that of the selected node.
     pub fn place(&self) -> (&str, topology::Segment) {
         let class = self.volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
         let requirement = self.request.accessibility_requirements.as_ref();
@@ -103,15 +104,15 @@ impl Plan {
         (class.unwrap_or_default(), flexvol_protocol::ordered::filled(segments))
     }
 
-    /// The PersistentVolume for the volume that the driver has made.
+    /// Returns the PersistentVolume for the volume that the driver has made.
     ///
     /// # Errors
     ///
-    /// It is smaller than asked: it has to be deleted.
+    /// Fails if the volume is smaller than requested: it has to be deleted.
     pub fn volume(&self, made: &Volume) -> Result<PersistentVolume, String> {
         let asked = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
         let bytes = match made.capacity_bytes {
-            // The driver does not know.
+            // The driver does not know the size.
             0 => asked,
             bytes if bytes < asked => {
                 return Err(format!(
@@ -132,7 +133,7 @@ impl Plan {
     }
 }
 
-/// The node that the scheduler has chosen for a claim.
+/// Returns the node that the scheduler has chosen for a claim.
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.annotations().get(SELECTED_NODE).map(String::as_str).filter(|node| !node.is_empty())
 }
@@ -152,7 +153,7 @@ fn required_bytes(claim: &PersistentVolumeClaim) -> Result<i64, String> {
     bytes(asked).ok_or_else(|| format!("{:?} is no size that CSI has", asked.0))
 }
 
-/// One capability for each access mode.
+/// Returns one capability for each access mode.
 fn capabilities(
     spec: &PersistentVolumeSpec,
     single_node_multi_writer: bool,
@@ -164,8 +165,8 @@ fn capabilities(
     spec.access_modes.iter().flatten().map(of_mode).collect()
 }
 
-/// The parameters without those that are not the driver's, and with the names of a volume and its
-/// claim if they are wanted.
+/// Returns the parameters for the driver, without reserved ones. Adds the names of the volume and
+/// of its claim if `named` is given.
 fn for_driver(
     parameters: &Pairs,
     named: Option<&PersistentVolume>,
@@ -181,7 +182,7 @@ fn for_driver(
     }
 }
 
-/// Parameters that tell a driver what its volume is for.
+/// Returns parameters that tell a driver which claim its volume is for.
 fn names(volume: &PersistentVolume) -> [(String, String); 3] {
     let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
     let pair = |key: &str, value: Option<String>| (format!("{RESERVED}{key}"), value.unwrap_or_default());
@@ -196,7 +197,7 @@ fn fs_type_key() -> String {
     format!("{RESERVED}fstype")
 }
 
-/// The file system that a class names, by one parameter of several spellings.
+/// Returns the file system that a class names, by one of several spellings of the parameter.
 fn fs_type(parameters: &Pairs) -> Result<Option<String>, String> {
     let is_one = |key: &String| key.eq_ignore_ascii_case("fstype") || *key == fs_type_key();
     let mut named = parameters.iter().filter(|(key, _)| is_one(key));
@@ -209,7 +210,7 @@ fn fs_type(parameters: &Pairs) -> Result<Option<String>, String> {
     }
 }
 
-/// What a PersistentVolume is made of.
+/// Input for a PersistentVolume.
 struct Maker<'a> {
     claim: &'a PersistentVolumeClaim,
     class: &'a StorageClass,
@@ -228,7 +229,7 @@ impl Maker<'_> {
         let retained = self.class.reclaim_policy.as_deref() == Some("Retain");
         volume.metadata.name = Some(self.name.clone());
         volume.metadata.annotations = Some(self.annotations()?);
-        // Of one that is retained nothing is deleted.
+        // A retained volume needs no finalizer, because it is not deleted.
         volume.metadata.finalizers = (!retained).then(|| vec![FINALIZER.to_owned()]);
         let asked = self.claim.spec.clone().unwrap_or_default();
         volume.spec = Some(PersistentVolumeSpec {
@@ -253,7 +254,7 @@ impl Maker<'_> {
             annotations.insert(format!("{prefix}-name"), secret.name.unwrap_or_default());
             annotations.insert(format!("{prefix}-namespace"), secret.namespace.unwrap_or_default());
         };
-        // Empty says that none is needed.
+        // An empty name means that no Secret is needed.
         note(DELETION_SECRET, self.secret(Purpose::Provision)?.unwrap_or_default());
         if let Some(secret) = self.secret(Purpose::ControllerModify)? {
             note(MODIFY_SECRET, secret);
@@ -297,7 +298,7 @@ pub(super) mod tests {
         Facts { name: DRIVER.to_owned(), provisions: true, ..Facts::default() }
     }
 
-    /// An object of JSON with some of it changed; `null` takes a field out.
+    /// Builds an object from JSON with changes; `null` removes a field.
     pub(in super::super) fn object<K: serde::de::DeserializeOwned>(mut base: Value, changes: Value) -> K {
         merge(&mut base, changes);
         serde_json::from_value(base).unwrap()
@@ -337,7 +338,7 @@ pub(super) mod tests {
         Volume { volume_id: "handle".to_owned(), volume_context, ..Volume::default() }
     }
 
-    /// Upstream's flags.
+    /// Checks the effect of upstream's flags.
     #[test]
     fn wishes_are_kept() {
         let wishes = Wishes {

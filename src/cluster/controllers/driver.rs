@@ -1,4 +1,4 @@
-//! A CSI driver behind its socket, as a controller sees it.
+//! CSI driver behind its socket, as controllers use it.
 
 use crate::csi::sockets;
 use crate::wire::before;
@@ -42,7 +42,7 @@ const AWAY: Duration = Duration::from_secs(15);
 /// Lifetime of a cached answer about capabilities: longer than the next probe takes.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// A client of a driver's Controller service.
+/// Client of a driver's Controller service.
 pub type Controller = ControllerClient<Channel>;
 
 /// Longest time that a call of the Controller service keeps others from beginning: most take less.
@@ -54,14 +54,14 @@ const TURN: Duration = Duration::from_secs(5);
 pub struct Turns(Arc<Semaphore>);
 
 impl Turns {
-    /// So many at a time.
+    /// Creates a limit of `at_once` calls.
     pub fn new(at_once: usize) -> Self {
         Self(Arc::new(Semaphore::new(at_once)))
     }
 
-    /// Does it when it is its turn.
+    /// Runs a call when it gets a turn.
     async fn run<T>(&self, call: impl Future<Output = T>) -> T {
-        // Nothing closes it.
+        // The semaphore is never closed.
         let turn = self.0.acquire().await.ok();
         let mut call = pin!(call);
         if let Ok(answer) = timeout(TURN, call.as_mut()).await {
@@ -75,11 +75,11 @@ impl Turns {
 /// Call by which a driver reports volumes that are not healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conditions {
-    /// In its list of volumes: `LIST_VOLUMES` and `VOLUME_CONDITION`.
+    /// List of all volumes: `LIST_VOLUMES` and `VOLUME_CONDITION`.
     OfAll,
-    /// Asked for one: `GET_VOLUME` and `VOLUME_CONDITION`.
+    /// Question about one volume: `GET_VOLUME` and `VOLUME_CONDITION`.
     OfEach,
-    /// It lists those alone: `LIST_VOLUME_HEALTH`, from CSI 1.13 on.
+    /// List of the unhealthy volumes alone: `LIST_VOLUME_HEALTH`, from CSI 1.13 on.
     OfTheIll,
 }
 
@@ -149,7 +149,7 @@ impl Driver {
         Ok(Driver { channel, name, said: Arc::default() })
     }
 
-    /// Its Controller service.
+    /// Returns a client of its Controller service.
     pub fn controller(&self) -> Controller {
         ControllerClient::new(self.channel.clone())
     }
@@ -172,17 +172,17 @@ impl Driver {
         answer.map(Response::into_inner).map_err(|status| masked(failed(status), &secrets))
     }
 
-    /// Its Controller service as it was before CSI 1.13.
+    /// Returns a client of its Controller service in the form before CSI 1.13.
     pub fn older_controller(&self) -> before::controller_client::ControllerClient<Channel> {
         before::controller_client::ControllerClient::new(self.channel.clone())
     }
 
-    /// Name and capabilities, at most ten seconds old: a driver may be replaced at any time, but is
-    /// not asked for each object.
+    /// Returns name and capabilities, at most ten seconds old: a driver may be replaced at any
+    /// time, but is not asked for each object.
     ///
     /// # Errors
     ///
-    /// It does not answer.
+    /// Fails if the driver does not answer.
     pub async fn facts(&self) -> Result<Facts, Status> {
         let fresh = |said: &&(Facts, Instant)| said.1.elapsed() < FRESH;
         if let Some((facts, _)) = self.said().as_ref().filter(fresh) {
@@ -195,7 +195,7 @@ impl Driver {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks what it can do.
+    /// Asks the driver for its capabilities, and caches the answer.
     async fn ask(&self) -> Result<Facts, Status> {
         let facts = self.answered().await;
         *self.said() = facts.as_ref().ok().map(|facts| (facts.clone(), Instant::now()));
@@ -234,7 +234,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// It does not answer.
+    /// Fails if the driver does not answer.
     pub async fn node_expands(&self) -> Result<bool, Status> {
         let mut node = NodeClient::new(self.channel.clone());
         let asked = short(NodeGetCapabilitiesRequest {});
@@ -294,9 +294,9 @@ impl Driver {
     }
 }
 
-/// A request that may hold Secrets.
+/// Request that may hold Secrets.
 pub trait WithSecrets {
-    /// All of them.
+    /// Returns all its Secrets.
     fn secrets(&self) -> &HashMap<String, String>;
 }
 
@@ -327,14 +327,15 @@ fn short<T>(message: T) -> Request<T> {
     within(message, SHORT)
 }
 
-/// A request with a deadline, which the driver is told.
+/// Returns a request with a deadline, which is sent to the driver too.
 pub fn within<T>(message: T, deadline: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline);
     request
 }
 
-/// Status of a failed call. tonic reports our own deadline as a cancellation: corrected here.
+/// Returns the status of a failed call. tonic reports our own deadline as a cancellation: this is
+/// corrected here.
 pub fn failed(status: Status) -> Status {
     match (status.code(), status.message()) {
         (Code::Cancelled, "Timeout expired") => Status::deadline_exceeded("context deadline exceeded"),
@@ -342,7 +343,7 @@ pub fn failed(status: Status) -> Status {
     }
 }
 
-/// An error of a driver's, in the words that Kubernetes' own clients have for it.
+/// Formats a driver's error as Kubernetes' own clients do.
 pub fn in_words(status: &Status) -> String {
     let code = match status.code() {
         Code::Cancelled => "Canceled".to_owned(),
@@ -355,7 +356,7 @@ pub fn in_words(status: &Status) -> String {
 mod tests {
     use super::*;
 
-    /// Four times as many as have a turn.
+    /// Four times as many calls hang as have a turn.
     #[tokio::test(start_paused = true)]
     async fn calls_that_hang_keep_no_other_waiting_for_long() {
         let (turns, begun) = (Turns::new(10), Instant::now());

@@ -1,9 +1,9 @@
-//! Events on the objects that a controller deals with, as upstream's sidecars write them.
+//! Events on the objects of a controller, as upstream's sidecars write them.
 //!
-//! The same sentence on the same object is one Event that is counted. An Event is told once, and
-//! nothing waits for it to be told again: what matters is in the objects. Written as `v1`, with the
-//! right that upstream's sidecars have; kube's own recorder counts by reason, and shows the first
-//! sentence when the second is another.
+//! The same message on the same object is one Event with a count. An Event is sent once, and a
+//! failure is not retried: the objects hold everything that matters. Events are written as `v1`,
+//! with the permission that upstream's sidecars have. kube's own recorder is not used: it counts by
+//! reason, and shows the first message when the second one is different.
 
 use super::api;
 use flexvol_protocol::text::one_line;
@@ -20,13 +20,13 @@ use tokio::sync::mpsc;
 /// Longest message that Kubernetes accepts, in bytes.
 pub const MESSAGE_LIMIT: usize = 1024;
 
-/// The longest name of an Event without its number.
+/// Limit for the part of an Event's name before its number.
 const NAME_LIMIT: usize = 230;
 
-/// Sentences that are remembered, to be counted.
+/// Limit for messages that are remembered to be counted.
 const REMEMBERED: usize = 1024;
 
-/// Sentences that wait to be written: two of each volume where a thousand are made at once.
+/// Limit for messages that wait: two for each volume when a thousand are made at once.
 const WAITING: usize = 2048;
 
 /// Type of an Event.
@@ -41,7 +41,7 @@ pub enum Kind {
 /// Identity of a sentence: uid of the object, reason and message.
 type Id = (String, String, String);
 
-/// The Event of a sentence, and how often it was said.
+/// Name of the Event of a sentence, and its count.
 type Said = (String, i32);
 
 /// One sentence about an object.
@@ -54,7 +54,7 @@ struct Sentence {
 }
 
 /// Events of a controller. Most are written some time later, one after the other: no work waits for
-/// them, and they leave the API server to the work.
+/// them, and they do not compete with it for the API server.
 #[expect(missing_debug_implementations, reason = "a client of the API server has none")]
 pub struct Events {
     writer: Arc<Writer>,
@@ -62,7 +62,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// For a controller, of this name. Call it within a runtime.
+    /// Creates the Events of a controller with this name. Must be called within a runtime.
     pub fn new(client: Client, source: String) -> Self {
         let writer = Arc::new(Writer { client, source, said: Mutex::default() });
         let (lane, mut waiting) = mpsc::channel::<Sentence>(WAITING);
@@ -75,14 +75,14 @@ impl Events {
         Self { writer, lane }
     }
 
-    /// Tells of an object, soon. Dropped if too many Events wait.
+    /// Queues an Event about an object. Drops it if too many Events wait.
     pub fn tell(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) {
         if self.lane.try_send(Sentence::new(about, kind, reason, message)).is_err() {
             tracing::warn!(reason, "too many Events wait: one is left out");
         }
     }
 
-    /// Tells of an object now; whether it could.
+    /// Writes an Event about an object now. Returns true on success.
     pub async fn tell_now(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) -> bool {
         self.writer.write(&Sentence::new(about, kind, reason, message)).await
     }
@@ -95,7 +95,7 @@ impl Sentence {
     }
 }
 
-/// Writes Events, and counts those that come again.
+/// Writer of Events, which counts repeated ones.
 struct Writer {
     client: Client,
     source: String,
@@ -166,7 +166,7 @@ impl Writer {
     }
 }
 
-/// Counts an Event once more, unless it was removed meanwhile: they are kept for an hour.
+/// Increases the count of an Event; `None` if it was removed meanwhile, as happens after an hour.
 async fn count(api: &Api<Event>, (name, count): Said) -> kube::Result<Option<Said>> {
     let count = count.saturating_add(1);
     let patch = Patch::Merge(json!({ "count": count, "lastTimestamp": Time(Timestamp::now()) }));
@@ -177,7 +177,7 @@ async fn count(api: &Api<Event>, (name, count): Said) -> kube::Result<Option<Sai
     }
 }
 
-/// A name that no other Event has.
+/// Returns a name that no other Event has.
 fn name(object: &str, now: Timestamp) -> String {
     let short: String = object.chars().take(NAME_LIMIT).collect();
     format!("{}.{:x}", short.trim_end_matches(['.', '-']), now.as_nanosecond())

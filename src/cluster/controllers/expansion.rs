@@ -1,28 +1,27 @@
-//! What is done next about a `PersistentVolumeClaim` that shall grow, and what is written. Pure.
+//! Next step for a `PersistentVolumeClaim` that asks for growth, and the patches to write. Pure.
 //!
-//! A claim asks for growth if it is bound and asks for more than it has. How far its volume is to
-//! grow now, and not only what the claim asks for, depends on what was begun before: of
-//! `allocatedResources` the volume may already be, and of `allocatedResourceStatuses` follows
-//! whether it is.
+//! A claim asks for growth if it is bound and requests more than it has. The size to grow to now
+//! depends on the request, and also on what was begun before: the volume may already have the size
+//! in `allocatedResources`, and `allocatedResourceStatuses` tells whether it has.
 //!
 //! | PersistentVolume | status | grow to |
 //! |---|---|---|
-//! | smaller than asked for | `ControllerResizeInProgress`, nothing known of its end | what was begun |
+//! | smaller than asked for | `ControllerResizeInProgress`, result unknown | what was begun |
 //! | smaller than asked for | `NodeResizePending`, `NodeResizeInProgress` | what was begun, unless it is: a node is at it |
 //! | smaller than asked for | `NodeResizeInfeasible` | what was begun |
 //! | smaller than asked for | others, or it has failed for certain | what is asked for |
-//! | large enough | `NodeResizePending`, `NodeResizeInProgress` | nothing: a node is at it |
+//! | large enough | `NodeResizePending`, `NodeResizeInProgress` | nothing: a node is growing it |
 //! | large enough | `NodeResizeInfeasible`, no controller grows the driver's volumes | what is asked for |
 //! | large enough | others | what was begun, else what is asked for |
 //!
-//! What becomes of the driver's answer:
+//! Handling of the driver's answer:
 //!
 //! | code | volume | then |
 //! |---|---|---|
-//! | OK | has grown | its PersistentVolume, then the claim: a node goes on, or it is done |
+//! | OK | has grown | write its PersistentVolume, then the claim: a node continues, or it is done |
 //! | CANCELLED, `DEADLINE_EXCEEDED`, UNAVAILABLE, `RESOURCE_EXHAUSTED`, ABORTED, or no answer | may grow yet | the same again, whatever is asked for meanwhile |
 //! | `INVALID_ARGUMENT`, `OUT_OF_RANGE`, `NOT_FOUND` | has not grown | the same again after a long time; less at once |
-//! | others | has not grown | again, as much as is asked for then |
+//! | others | has not grown | ask again, for the size requested then |
 
 use super::capacity;
 use super::creation::STORAGE;
@@ -36,17 +35,17 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tonic::{Code, Status};
 
-/// On a PersistentVolume: the size of its file system, while a node has not grown that.
+/// Annotation of a PersistentVolume: size of its file system, until a node has grown that.
 pub const SIZE_BEFORE: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
-/// On a claim: kubelet has nothing to do.
+/// Annotation of a claim: kubelet has nothing to do.
 const NO_NODE: &str = "volume.kubernetes.io/node-expansion-not-required";
 
 const RESIZING: &str = "Resizing";
 const PENDING: &str = "FileSystemResizePending";
 const FAILED: &str = "ControllerResizeError";
 
-/// The conditions that are about growth.
+/// Types of the conditions about growth.
 const CONDITIONS: [&str; 4] = [RESIZING, PENDING, FAILED, "NodeResizeError"];
 
 const CONTROLLER_IN_PROGRESS: &str = "ControllerResizeInProgress";
@@ -55,38 +54,38 @@ const NODE_PENDING: &str = "NodeResizePending";
 const NODE_IN_PROGRESS: &str = "NodeResizeInProgress";
 const NODE_INFEASIBLE: &str = "NodeResizeInfeasible";
 
-/// Who grows a driver's volumes.
+/// Way in which a driver's volumes grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// `ControllerExpandVolume`, and a node after that if the driver says so.
+    /// `ControllerExpandVolume`, and then a node if the driver says so.
     Controller,
     /// `NodeExpandVolume` alone.
     Node,
-    /// Nobody.
+    /// Not supported by the driver.
     None,
 }
 
-/// What this process knows of a claim's last growth, and no object says.
+/// Facts about a claim's last growth that are in no object, only in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// It failed, and the volume does not grow any more.
+    /// True if it failed, and the volume will not grow any more.
     pub failed: bool,
-    /// It would fail again, and that is not long ago.
+    /// True if it failed a short time ago, and the same request would fail again.
     pub infeasible: bool,
-    /// The driver does not grow what is in use.
+    /// True if the driver does not grow volumes in use.
     pub in_use: bool,
 }
 
-/// What is known when it is decided.
+/// Known state, the input of [`decide`].
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The claim.
     pub claim: &'a PersistentVolumeClaim,
-    /// Its volume, which is the driver's.
+    /// Its volume, which belongs to the driver.
     pub volume: &'a PersistentVolume,
-    /// Who grows it.
+    /// Way in which it grows.
     pub growth: Growth,
-    /// How it was the last time.
+    /// Facts about the last growth.
     pub memory: Memory,
 }
 
@@ -95,27 +94,27 @@ pub struct Seen<'a> {
 pub enum Step {
     /// There is nothing to do.
     Nothing,
-    /// A node has grown the file system: what noted its size before goes.
+    /// Remove the note of the former size: a node has grown the file system.
     Forget,
-    /// Nobody can do it.
+    /// Refuse: the driver does not support growth.
     Refuse,
-    /// It would fail again: later.
+    /// Try later: the same request would fail again now.
     Later,
-    /// Write what is begun.
+    /// Write down the growth that begins.
     Begin(Begin),
-    /// Have the volume grow.
+    /// Ask for growth to this size.
     Expand(Quantity),
 }
 
-/// What is begun.
+/// Growth that begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Begin {
     size: Quantity,
-    /// Not what was begun before.
+    /// True if another size was begun before, or none.
     pub fresh: bool,
 }
 
-/// The next step.
+/// Decides the next step.
 pub fn decide(seen: &Seen<'_>) -> Step {
     let (claim, volume) = (seen.claim, seen.volume);
     if is_noted_in_vain(claim, volume) {
@@ -138,13 +137,13 @@ pub fn decide(seen: &Seen<'_>) -> Step {
     Step::Expand(size)
 }
 
-/// Whether there is a step for a claim, as far as it and its volume say.
+/// Reports whether a claim needs a step, judged by the claim and its volume.
 pub fn concerns(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
     is_noted_in_vain(claim, volume) || is_asked(claim, volume)
 }
 
-/// Whether a change of a claim is a reason to look at it; what a resizer itself writes is none, and
-/// neither is what kubelet writes while it is at work.
+/// Reports whether a change of a claim needs attention. The writes of a resizer do not, and those
+/// of kubelet do not while it is growing the file system.
 pub fn is_news(before: &PersistentVolumeClaim, now: &PersistentVolumeClaim) -> bool {
     let infeasible = |claim| progress(claim) == Some(NODE_INFEASIBLE);
     let of = |claim| (requested(claim), capacity_of(claim), volume_name(claim), phase(claim));
@@ -155,7 +154,7 @@ pub fn is_news(before: &PersistentVolumeClaim, now: &PersistentVolumeClaim) -> b
         || (progress(now).is_none() && progress(before).is_some())
 }
 
-/// The name of a claim's volume.
+/// Returns the name of a claim's volume.
 pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty())
 }
@@ -172,7 +171,7 @@ fn is_asked(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
     is_its && phase(claim) == Some("Bound") && requested(claim) > capacity_of(claim)
 }
 
-/// How large the volume shall be now; nothing if a node is at it.
+/// Returns the size to grow to now; `None` if a node is growing the volume.
 fn size(seen: &Seen<'_>) -> Option<Quantity> {
     let asked = request(seen.claim)?.clone();
     let allocated = allocated(seen.claim).cloned();
@@ -190,7 +189,7 @@ fn size(seen: &Seen<'_>) -> Option<Quantity> {
             allocated.or(Some(asked))
         }
         (false, None) if allocated.is_some() => allocated,
-        // As API servers before 1.32 have it.
+        // API servers before 1.32 report growth on a node by this condition.
         (false, _) => Some(asked).filter(|_| condition(seen.claim, PENDING).is_none()),
     }
 }
@@ -215,7 +214,7 @@ fn request(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
     claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get(STORAGE)
 }
 
-/// A condition that holds.
+/// Returns the condition of this type if it is true.
 fn condition<'a>(
     claim: &'a PersistentVolumeClaim,
     type_: &str,
@@ -244,20 +243,20 @@ fn size_of(volume: &PersistentVolume) -> i64 {
     of(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()))
 }
 
-/// What is known of a volume after `ControllerExpandVolume` has failed.
+/// Fate of a volume after `ControllerExpandVolume` has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It may grow yet.
+    /// It may still grow.
     Unknown,
     /// It does not grow.
     Failed,
-    /// It does not grow, and will not as long as the same is asked.
+    /// It does not grow, and the same request would fail again.
     Infeasible,
 }
 
-/// By the driver's answer.
+/// Derives the fate from the driver's answer.
 pub fn fate(status: &Status) -> Fate {
-    // What did not come from the driver says nothing about the volume.
+    // An error that did not come from the driver says nothing about the volume.
     if std::error::Error::source(status).is_some() {
         return Fate::Unknown;
     }
@@ -272,9 +271,9 @@ pub fn fate(status: &Status) -> Fate {
     }
 }
 
-/// Strategic merge patches: a condition is found by its type, and those of others stay.
+/// Strategic merge patches: the type identifies a condition, and those of others stay.
 impl Begin {
-    /// Of the claim's status.
+    /// Returns the patch of the claim's status.
     pub fn patch(&self, claim: &PersistentVolumeClaim, now: &str) -> Value {
         let mut patch = of_version(claim);
         patch["metadata"]["annotations"] = json!({ NO_NODE: null });
@@ -289,7 +288,7 @@ impl Begin {
     }
 }
 
-/// The volume has grown, and a node goes on.
+/// Returns the patch for a claim whose volume has grown; a node has to grow the file system.
 pub fn pending(claim: &PersistentVolumeClaim, now: &str) -> Value {
     let message = "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
     let mut patch = of_version(claim);
@@ -301,7 +300,7 @@ pub fn pending(claim: &PersistentVolumeClaim, now: &str) -> Value {
     patch
 }
 
-/// The volume has grown, and that is all.
+/// Returns the patch for a claim whose volume has grown; nothing else is needed.
 pub fn finished(claim: &PersistentVolumeClaim, size: &Quantity) -> Value {
     let mut patch = of_version(claim);
     patch["metadata"]["annotations"] = json!({ NO_NODE: "true" });
@@ -313,8 +312,8 @@ pub fn finished(claim: &PersistentVolumeClaim, size: &Quantity) -> Value {
     patch
 }
 
-/// The volume does not grow; nothing if the claim says so already. Whatever version it has: what
-/// is asked for next may depend on it.
+/// Returns the patch for a claim whose volume does not grow; `None` if the claim says so already.
+/// It applies to any version: the next request may depend on it.
 pub fn failed(claim: &PersistentVolumeClaim, why: &str, infeasible: bool, now: &str) -> Option<Value> {
     let message = format!("failed to expand pvc with {why}");
     let said = condition(claim, FAILED).is_some_and(|said| said.message.as_ref() == Some(&message));
@@ -331,8 +330,8 @@ pub fn failed(claim: &PersistentVolumeClaim, why: &str, infeasible: bool, now: &
     Some(patch)
 }
 
-/// The size of a PersistentVolume, and of its file system before, for a node that grows that;
-/// nothing if it says so already.
+/// Returns the patch of a PersistentVolume with its size, and with the former size of its file
+/// system if a node has to grow that; `None` if the object says so already.
 pub fn grown(
     volume: &PersistentVolume,
     claim: &PersistentVolumeClaim,
@@ -375,7 +374,7 @@ mod tests {
     const NEVER: Memory = Memory { failed: false, infeasible: false, in_use: false };
     const FAILED_BEFORE: Memory = Memory { failed: true, ..NEVER };
 
-    /// A claim that has 1Gi, asks for as much, and says the rest.
+    /// Returns a claim that has 1Gi and requests `asks`, with changes.
     fn claim(asks: &str, changes: Value) -> PersistentVolumeClaim {
         let base = json!({
             "metadata": { "name": "data", "namespace": "team", "uid": "u1", "resourceVersion": "1" },
@@ -447,8 +446,8 @@ mod tests {
         assert_eq!(step(&claim("2Gi", json!({})), &unbound, Growth::Controller, NEVER), Step::Nothing);
     }
 
-    /// Each line of the table; the volume, the progress with what was begun, and what it grows to
-    /// of 3Gi that are asked for.
+    /// Covers each line of the table: size of the volume, progress with the size that was begun,
+    /// and the size to grow to when 3Gi are requested.
     #[test]
     fn what_was_begun_is_ended_first() {
         for (is, progress, memory, by_controller, by_node) in [
@@ -501,7 +500,7 @@ mod tests {
         let claim = |asks| claim(asks, begun("3Gi", CONTROLLER_INFEASIBLE));
         assert_eq!(step(&claim("3Gi"), &small, Growth::Controller, infeasible), Step::Later);
         assert_eq!(step(&claim("2Gi"), &small, Growth::Controller, infeasible), begins("2Gi"));
-        // A new process does not know since when.
+        // A new process does not know when that failed.
         assert_eq!(step(&claim("3Gi"), &small, Growth::Controller, NEVER), Step::Expand(size("3Gi")));
         assert_eq!(step(&claim("3Gi"), &small, Growth::None, NEVER), Step::Refuse);
     }

@@ -1,11 +1,11 @@
-//! Kinds of objects of which little is read: only that is in memory, and in the program.
+//! Kinds with few fields in use: only those are kept in memory, and compiled in.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What the API server calls a kind; those of version 1 are in namespaces.
+/// Defines the API names of a kind. The short form is for namespaced kinds of version 1.
 macro_rules! kind {
     ($kind:ident, $name:literal, $plural:literal, $group:literal, $api_version:literal) => {
         crate::controllers::kinds::kind!(
@@ -50,23 +50,23 @@ kind!(Pod, "Pod", "pods", "", "v1");
 kind!(ReplicaSet, "ReplicaSet", "replicasets", "apps", "apps/v1");
 kind!(StorageCapacity, "CSIStorageCapacity", "csistoragecapacities", "storage.k8s.io", "storage.k8s.io/v1");
 
-/// What makes the pods of a Deployment.
+/// Object that creates the pods of a Deployment.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ReplicaSet {
     metadata: ObjectMeta,
 }
 
-/// How much storage there is for a `StorageClass`, and where.
+/// Amount of storage for a `StorageClass`, and its location.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageCapacity {
-    /// Its labels say whose it is.
+    /// Metadata; the labels name the driver and the manager.
     pub metadata: ObjectMeta,
     /// The class.
     pub storage_class_name: String,
-    /// What is there.
+    /// Available storage.
     pub capacity: Option<Quantity>,
-    /// The largest volume, if the driver says that.
+    /// Largest possible volume, if the driver reports it.
     pub maximum_volume_size: Option<Quantity>,
     #[serde(default)]
     node_topology: NodeTopology,
@@ -80,16 +80,16 @@ struct NodeTopology {
 }
 
 impl StorageCapacity {
-    /// The labels of the nodes.
+    /// Returns the labels of the nodes that have this storage.
     pub fn segment(&self) -> &BTreeMap<String, String> {
         &self.node_topology.match_labels
     }
 }
 
-/// A node: where it is, and what says whether it runs.
+/// Node: its location, and the fields that tell whether it runs.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Node {
-    /// Its labels say where it is.
+    /// Metadata; the labels tell the location.
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: NodeSpec,
@@ -130,10 +130,10 @@ pub(crate) struct NodeInfo {
     pub(crate) boot: String,
 }
 
-/// A pod, with the claims that it uses.
+/// Pod, with the claims that it uses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Pod {
-    /// Who it is.
+    /// Name and other metadata.
     pub metadata: ObjectMeta,
     spec: PodSpec,
     #[serde(default)]
@@ -165,12 +165,12 @@ struct PodStatus {
 }
 
 impl Pod {
-    /// Removes what `uses` reads.
+    /// Removes the fields that `uses` reads.
     pub(crate) fn forget_claims(&mut self) {
         (self.spec.volumes, self.status.phase) = (Vec::new(), String::new());
     }
 
-    /// Whether it uses a claim of its namespace, or will.
+    /// Reports whether it uses a claim of its namespace, or will use it.
     pub fn uses(&self, claim: &str) -> bool {
         let ended = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
         let mut claims =

@@ -1,12 +1,12 @@
-//! One of several processes is active: a Lease, by the rules of Kubernetes' own leader election.
+//! Leader election: a Lease and the rules of Kubernetes keep one of several processes active.
 //!
-//! A lease is another's until its holder has not renewed it for its duration *by our clock*, from
-//! when we saw it change: clocks of two machines are never compared. Every write carries the
-//! version that was read, so that of two who take it at the same moment one gets it.
+//! A lease belongs to its holder until the holder has not renewed it for its duration, measured *by
+//! our clock* from when we saw it change: clocks of two machines are never compared. Every write
+//! carries the version that was read, so that only one of two simultaneous writers gets the lease.
 //!
-//! The holder renews it with one request each. Who waits for it watches it: no request while it is
-//! another's, and none too late when it is given back. Where it may not be watched it is read as
-//! often as a holder renews it.
+//! The holder renews it with one request each time. A waiting process watches it: no request is
+//! needed while another process has it, and a release is seen at once. Without the permission to
+//! watch, the lease is read as often as a holder renews it.
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::TryStreamExt as _;
@@ -31,7 +31,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// Pause after a renewal that failed.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A lease that we want.
+/// Lease that this process competes for.
 #[derive(Debug)]
 pub struct Election {
     api: Api<Lease>,
@@ -42,7 +42,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// For one of several processes, which has a name that no other has.
+    /// Creates the election for one process; no other process may have its `identity`.
     pub fn new(api: Api<Lease>, name: String, identity: String) -> Self {
         Self { api, name, identity, seen: None }
     }
@@ -66,11 +66,12 @@ impl Election {
         }
     }
 
-    /// Renews it, for as long as that succeeds.
+    /// Renews the lease, for as long as that succeeds.
     ///
     /// # Errors
     ///
-    /// It is another's, or may soon be: what it was for has to stop at once.
+    /// Fails if another process has the lease, or may have it soon: the work that it protects has
+    /// to stop at once.
     pub async fn hold(&mut self) -> Result<()> {
         let mut renewed = Instant::now();
         let mut pause = PERIOD;
@@ -91,8 +92,8 @@ impl Election {
         }
     }
 
-    /// Gives it back, so that another need not wait. Whoever waits takes it a little later if that
-    /// fails.
+    /// Releases the lease, so that another process need not wait. If that fails, the other process
+    /// gets it a little later.
     pub async fn release(&mut self) {
         if let Ok(Err(error)) = timeout(AGAIN, self.give_back()).await {
             tracing::warn!(lease = self.name, reason = %error, "cannot give the lease back");
@@ -100,7 +101,7 @@ impl Election {
         self.seen = None;
     }
 
-    /// It is read first: a write of ours may have been cut short.
+    /// Reads the lease first: a write of ours may have been interrupted.
     async fn give_back(&self) -> kube::Result<()> {
         let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
@@ -111,8 +112,8 @@ impl Election {
         Ok(())
     }
 
-    /// Writes it as it was written last. If that fails it is read first: the answer to a write of
-    /// ours may have been lost.
+    /// Writes the lease as it was last written. If that fails, reads it first: the answer to a
+    /// write of ours may have been lost.
     async fn renew(&mut self) -> Result<bool> {
         let last = self.seen.as_ref().map(|(lease, _)| lease.clone());
         let renewed = match last {
@@ -122,7 +123,7 @@ impl Election {
         if renewed { Ok(true) } else { self.attempt().await }
     }
 
-    /// Whether it is ours now.
+    /// Tries to take the lease. Reports whether it is ours now.
     async fn attempt(&mut self) -> Result<bool> {
         let found = self.api.get_opt(&self.name).await.context("read the lease")?;
         let Some(found) = found else {
@@ -140,15 +141,15 @@ impl Election {
         self.written(replaced)
     }
 
-    /// Waits until another's lease may be taken, or must be read again.
+    /// Waits until the lease of another process may be taken, or must be read again.
     async fn wait(&mut self) {
         if self.is_free() {
-            // Another was faster just now.
+            // Another process was faster just now.
             return sleep(AGAIN / 20).await;
         }
         let pause = match self.follow().await {
             Ok(()) => return,
-            // Gone, or a watch that has ended.
+            // The watch has ended.
             Err(None) => AGAIN,
             Err(Some(error)) => {
                 tracing::debug!(lease = self.name, reason = %error, "cannot watch the lease");
@@ -158,7 +159,7 @@ impl Election {
         sleep_until(self.ends().map_or_else(Instant::now, |ends| ends.min(Instant::now() + pause))).await;
     }
 
-    /// Follows it until it may be taken; else why it could not be followed any more.
+    /// Watches the lease until it may be taken. Fails if it cannot; `None` if the watch has ended.
     async fn follow(&mut self) -> Result<(), Option<kube::Error>> {
         let version = self.seen.as_ref().and_then(|(lease, _)| lease.metadata.resource_version.clone());
         let only = WatchParams::default().fields(&format!("metadata.name={}", self.name));
@@ -193,7 +194,7 @@ impl Election {
         self.ends().is_none_or(|ends| ends <= Instant::now())
     }
 
-    /// When the lease as it was seen last ends; nothing if nobody has it.
+    /// Returns the time when the lease as last seen expires; `None` if it has no holder.
     fn ends(&self) -> Option<Instant> {
         let (lease, since) = self.seen.as_ref()?;
         let spec = lease.spec.as_ref()?;
@@ -224,7 +225,7 @@ impl Election {
                 self.seen = Some((lease, Instant::now()));
                 Ok(true)
             }
-            // Another was faster.
+            // Another process was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error).context("write the lease"),
         }

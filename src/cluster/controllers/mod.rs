@@ -9,10 +9,11 @@
 //!                                                        the driver's RPC ◀┘
 //! ```
 //!
-//! For any CSI driver's socket, ours or another's. One process of several is active for a driver,
-//! by a Lease that upstream's sidecar for the same work takes as well: so the two are never active
-//! together, and one can take the place of the other at any time. A driver that does not answer any
-//! more loses it: another process may reach it.
+//! It works with the socket of any CSI driver, ours or another vendor's. Of several processes, one
+//! is active for a driver: it holds a Lease, the same that upstream's sidecar for this work takes.
+//! So the two are never active together, and either can replace the other at any time. When a
+//! driver no longer answers, its process releases the lease: another process may be able to reach
+//! the driver.
 
 pub mod access;
 pub mod api;
@@ -62,27 +63,27 @@ use tokio::task::JoinSet;
 use watches::Watches;
 use wishes::Wishes;
 
-/// What all drivers of one process have in common.
+/// Settings shared by all drivers of one process.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a client of the API server has none")]
 pub struct Setup {
-    /// The API server.
+    /// Clients of the API server.
     pub clients: Clients,
-    /// What is known of its objects, and is watched when the first driver needs it.
+    /// Object caches, shared by all drivers. A kind is watched once the first driver needs it.
     pub watches: Watches,
-    /// Where the leases are.
+    /// Namespace of the leases.
     pub namespace: String,
-    /// Who holds them: a name that no other process has.
+    /// Holder of the leases: a name that no other process has.
     pub identity: String,
-    /// What a driver may take for one call.
+    /// Deadline of one call to a driver.
     pub timeout: Duration,
-    /// With provisioning: how the scheduler is told what storage there is.
+    /// With provisioning: settings for reporting capacity to the scheduler.
     pub capacity: Option<Telling>,
-    /// How often a driver is asked which volumes are not well.
+    /// Period of asking a driver which volumes are not healthy.
     pub health: Duration,
-    /// Whether volumes are attached as well.
+    /// True if this process also attaches volumes.
     pub attaches: bool,
-    /// With provisioning: how volumes are asked for.
+    /// Flags of upstream's provisioner, for new volumes.
     pub wishes: Arc<Wishes>,
 }
 
@@ -101,7 +102,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// The lease, as upstream's sidecar names it.
+    /// Returns the name of the lease, as upstream's sidecar has it.
     fn lease(self, driver: &str) -> String {
         let name = match self {
             Self::Attach => format!("external-attacher-leader-{driver}"),
@@ -113,7 +114,7 @@ impl Work {
         name.chars().map(plain).collect::<String>().to_ascii_lowercase()
     }
 
-    /// Until it is dropped.
+    /// Does the work until the future is dropped.
     async fn run(self, setup: Setup, driver: Driver) {
         let Setup { clients, watches, identity, timeout, capacity, health, attaches, wishes, .. } = setup;
         let client = clients.objects;
@@ -161,7 +162,7 @@ pub async fn run(setup: Setup, sockets: Vec<PathBuf>, works: &[Work]) -> Result<
     Ok(())
 }
 
-/// One driver, until told to end.
+/// Works for one driver until told to stop.
 async fn serve(work: Work, setup: Setup, socket: &Path, mut stop: Stop) -> Result<()> {
     loop {
         let mut stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
@@ -184,7 +185,7 @@ async fn serve(work: Work, setup: Setup, socket: &Path, mut stop: Stop) -> Resul
             _ = &mut stopped => Some(Ok(())),
             () = driver.falls_silent(setup.timeout) => None,
         };
-        // Nothing is done any more when another may begin.
+        // This work has ended before another process may begin.
         running.shutdown().await;
         match ended {
             Some(Err(lost)) => return Err(lost),

@@ -1,11 +1,11 @@
-//! Makes and deletes volumes for a CSI driver, as claims ask for it: what upstream's
-//! external-provisioner does.
+//! Provisioner: makes and deletes the volumes of a CSI driver as claims request, like upstream's
+//! external-provisioner.
 //!
-//! [`claim`] and [`reclaim`] decide; here the step is carried out. A plan is kept from before the
-//! driver is asked until it is known what became of it: the same is asked again, also for a claim
-//! that was deleted meanwhile, whose volume then comes into being, is Released, and is deleted.
-//! After a restart the claim itself is asked: its uid makes the same name. What was asked for a
-//! claim that is deleted while no process leads is unknown to the next, as it is to upstream's.
+//! [`claim`] and [`reclaim`] decide on a step; this module carries it out. A plan is kept from
+//! before the call of the driver until its result is known. Retries ask exactly the same, even for
+//! a claim that was deleted meanwhile: its volume is then created, is Released, and is deleted.
+//! After a restart the claim itself is used: its uid gives the same name. If a claim is deleted
+//! while no process leads, the next one does not know of its request, as with upstream's.
 
 mod deleting;
 mod making;
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::Instrument as _;
 
-/// Calls of the driver that have a turn at the same time, as many as upstream has.
+/// Limit for calls of the driver that begin at the same time, as many as upstream has.
 const TURNS: usize = 100;
 
 /// Key in the work queue.
@@ -51,8 +51,8 @@ struct Provisioner {
     watches: Watches,
     /// True if nodes are watched, because the driver has topology.
     placed: bool,
-    /// The attacher's finalizer, if this process attaches volumes as well: a request less for each
-    /// where it comes and goes with the PersistentVolume.
+    /// The attacher's finalizer, if this process attaches volumes as well. Each write or removal of
+    /// it together with the PersistentVolume saves a request.
     attacher: Option<String>,
     queue: Arc<Queue<Key>>,
     /// Calls that the driver may still be carrying out, by the uid of the claim.
@@ -69,7 +69,7 @@ type Told = (
     Listener<CSINode>,
 );
 
-/// Makes and deletes volumes until it is dropped. `identity` is this process.
+/// Makes and deletes volumes until it is dropped. `identity` is the name of this process.
 pub async fn run(
     client: Client,
     watches: Watches,
@@ -148,7 +148,7 @@ impl Provisioner {
         }
     }
 
-    /// Nothing is decided before everything was heard once.
+    /// Waits until all objects are known: nothing is decided earlier.
     async fn known(&self) {
         self.watches.claims.known().await;
         self.watches.volumes.known().await;
@@ -173,7 +173,7 @@ impl Provisioner {
         }
     }
 
-    /// It may be what claims wait for.
+    /// Handles a class: claims may wait for it.
     fn class(&self, change: &Change<StorageClass>) {
         if let (None, Some(class)) = (&change.before, &change.now) {
             let name = class.name_any();
@@ -181,7 +181,7 @@ impl Provisioner {
         }
     }
 
-    /// Nodes of a driver may be what claims wait for.
+    /// Handles a node: claims may wait until the driver has registered on it.
     fn csi_node(&self, change: &Change<CSINode>) {
         let Some(node) = &change.now else { return };
         let registered =
@@ -199,7 +199,7 @@ impl Provisioner {
         }
     }
 
-    /// One that has gone may be what a volume waits for that is to be deleted.
+    /// Handles an attachment: a volume may wait for its end before it is deleted.
     fn attachment(&self, change: &Change<VolumeAttachment>) {
         if let (Some(before), None) = (&change.before, &change.now) {
             let name = before.spec.source.persistent_volume_name.as_deref().unwrap_or_default();

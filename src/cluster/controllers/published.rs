@@ -1,4 +1,4 @@
-//! What a driver says is published where, for drivers that know: `LIST_VOLUMES_PUBLISHED_NODES`.
+//! Published volumes, as drivers with `LIST_VOLUMES_PUBLISHED_NODES` list them.
 
 use super::attachment::NODE_ID;
 use super::driver::{Driver, within};
@@ -19,7 +19,7 @@ impl Published {
     ///
     /// # Errors
     ///
-    /// It does not answer, or a page leads to itself.
+    /// Fails if the driver does not answer, or if a page names itself as the next one.
     pub async fn ask(driver: &Driver, timeout: Duration) -> Result<Self, Status> {
         let (mut pairs, mut token) = (HashSet::new(), String::new());
         loop {
@@ -41,8 +41,8 @@ impl Published {
         }
     }
 
-    /// Whether an attachment's status is not what the driver says. What cannot be compared does not
-    /// contradict.
+    /// Reports whether the driver contradicts an attachment's status; false if they cannot be
+    /// compared.
     pub fn contradicts(
         &self,
         attachment: &VolumeAttachment,

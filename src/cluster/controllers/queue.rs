@@ -1,9 +1,9 @@
-//! Work by key, as Kubernetes' controllers queue it.
+//! Work queue by key, as in Kubernetes' controllers.
 //!
-//! A key is in the queue once, however often it is added, and is with one worker at a time: what is
-//! added meanwhile comes again when that worker is done, unless the worker has seen it. What failed
-//! comes again after a delay that doubles; a change of the object comes at once. So the queue is
-//! never longer than there are objects.
+//! A key is in the queue once, however often it is added, and one worker handles it at a time. A
+//! key that is added meanwhile comes again when that worker is done, unless the worker has seen the
+//! change. A failed key comes again after a delay that doubles; after a change of its object it
+//! comes at once. So the queue is never longer than there are objects.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
@@ -14,35 +14,35 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// After the first failure, as upstream's sidecars have it.
+/// Delay after the first failure, as in upstream's sidecars.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// After many.
+/// Longest delay after failures.
 const LAST: Duration = Duration::from_mins(5);
 
-/// How new an object is: a number that only grows, of all objects of a kind.
+/// Version of an object: a number that only grows, across all objects of a kind.
 pub type Version = u64;
 
-/// Of what no worker can have seen: another object that a key waits for.
+/// Version for a change that no worker can have seen: of another object that a key waits for.
 pub const UNSEEN: Version = Version::MAX;
 
-/// What became of a key.
+/// Result of the work on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// There is nothing to do until it is added again.
     Done,
-    /// It failed: it comes again, later each time.
+    /// It failed: retry with backoff.
     Failed,
-    /// It failed, and would as long as nothing changes: it comes again after the longest time.
+    /// It failed, and will fail until something changes: retry after the longest delay.
     Refused,
 }
 
-/// Where a key is.
+/// State of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Ready,
     Later(Instant),
-    /// And the newest of what was added meanwhile.
+    /// A worker has it; `newest` is the newest version that was added meanwhile.
     Running {
         newest: Option<Version>,
     },
@@ -56,7 +56,7 @@ struct State<K> {
     failures: HashMap<K, u32>,
 }
 
-/// The queue.
+/// Work queue.
 #[derive(Debug)]
 pub struct Queue<K> {
     state: Mutex<State<K>>,
@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// The next key; it is to be given back with [`Self::finish`]. May be dropped while it waits.
+    /// Waits for the next key; [`Self::finish`] gives it back. The future may be dropped.
     pub async fn next(&self) -> K {
         loop {
             let due = match self.state().take(Instant::now()) {
@@ -102,19 +102,19 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Gives a key back, of whose object a worker has seen everything up to a version: that
-    /// includes what it has written itself.
+    /// Gives a key back. The worker has seen its object up to the version `seen`, including what it
+    /// has written itself.
     pub fn finish(&self, key: K, outcome: Outcome, seen: Version) {
         self.state().finish(key, outcome, seen, Instant::now());
         self.changed.notify_one();
     }
 
-    /// How many keys wait or are worked on.
+    /// Returns the number of keys that wait or are worked on.
     pub fn len(&self) -> usize {
         self.state().places.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Reports whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -124,7 +124,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 /// them wait.
 pub const MANY: usize = 4096;
 
-/// Works on what is in a queue, on so many keys at the same time, until it is dropped.
+/// Works on `at_once` keys of a queue at the same time, until it is dropped.
 pub async fn work<K, W>(queue: Arc<Queue<K>>, at_once: usize, mut worker: impl FnMut(K) -> W)
 where
     K: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static,
@@ -171,7 +171,7 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
         self.ready.push_back(key);
     }
 
-    /// The next key, or when there is one.
+    /// Takes the next key, or returns the time when one is due.
     fn take(&mut self, now: Instant) -> Result<K, Option<Instant>> {
         while let Some((due, key)) = self.later.first().cloned().filter(|(due, _)| *due <= now) {
             self.later.remove(&(due, key.clone()));
@@ -221,7 +221,7 @@ mod tests {
         Queue::default()
     }
 
-    /// What is ready, without waiting.
+    /// Returns the next key if one is ready, without waiting.
     async fn ready(queue: &Queue<&'static str>) -> Option<&'static str> {
         tokio::time::timeout(Duration::ZERO, queue.next()).await.ok()
     }
@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(failed.elapsed().as_secs(), seconds);
             queue.finish(key, Outcome::Failed, 0);
             queue.add(key);
-            // It comes at once for a change, and is not forgiven.
+            // A change brings it back at once, but its failures still count.
             let key = queue.next().await;
             queue.state().failures.entry(key).and_modify(|failures| *failures -= 1);
             queue.finish(key, Outcome::Failed, 0);
@@ -316,11 +316,11 @@ mod tests {
         }
     }
 
-    /// The version that was added last, that was seen last, and whether it is worked on.
+    /// Version that was last added, version that was last seen, and true while it is worked on.
     type Worked = (Version, Version, bool);
 
-    /// Every order in which keys are added, while others are worked on: each is worked on after it
-    /// was added last, and never twice at the same time.
+    /// Keys are added in many orders while others are worked on: each is worked on after it was
+    /// last added, and never twice at the same time.
     #[tokio::test(start_paused = true)]
     async fn every_key_is_seen_after_it_was_added() {
         for seed in 0_u64..500 {

@@ -1,18 +1,18 @@
-//! What is done next about a PersistentVolume of a driver: who keeps it, and when its volume is
-//! deleted. Pure.
+//! Next step for a PersistentVolume of a driver: its finalizer, and the deletion of its volume.
+//! Pure.
 //!
 //! | PersistentVolume | step |
 //! |---|---|
 //! | another driver's | nothing |
 //! | Delete, bound, not being deleted, without our finalizer | put it there |
 //! | Retain or Recycle, with our finalizer | take it off |
-//! | being deleted, without our finalizer | nothing: its volume was deleted, or is none of ours |
+//! | being deleted, without our finalizer | nothing: its volume was deleted, or is not ours |
 //! | Delete, Released, a `VolumeAttachment` names it | wait until that is gone |
 //! | Delete, Released | delete the volume, then the object, then our finalizer |
 //! | others | nothing |
 //!
-//! A volume that was not provisioned is deleted too, if whoever made its PersistentVolume wrote
-//! Delete: so does upstream's.
+//! A volume that was not provisioned is deleted too, if the author of its PersistentVolume wrote
+//! Delete, as with upstream's.
 
 use super::creation::{DELETION_SECRET, FINALIZER, PROVISIONED_BY};
 use super::secret_refs::{self, Of, Pairs, Purpose};
@@ -26,17 +26,17 @@ use kube::ResourceExt as _;
 pub enum Step {
     /// There is nothing to do.
     Nothing,
-    /// Put our finalizer there.
+    /// Add our finalizer.
     Guard,
-    /// Take our finalizer off.
+    /// Remove our finalizer.
     Unguard,
-    /// The volume is attached to this node: it will be heard of.
+    /// Wait: the volume is attached to this node. Its detachment queues the key again.
     Wait(String),
     /// Delete the volume with this handle.
     Delete(String),
 }
 
-/// Whether a PersistentVolume is a driver's.
+/// Reports whether a PersistentVolume belongs to a driver.
 pub fn is_ours(volume: &PersistentVolume, driver: &str) -> bool {
     match volume.annotations().get(PROVISIONED_BY) {
         Some(provisioner) => provisioner == driver,
@@ -49,7 +49,7 @@ fn handle<'a>(volume: &'a PersistentVolume, driver: &str) -> Option<&'a str> {
     Some(source.volume_handle.as_str()).filter(|_| source.driver == driver)
 }
 
-/// The next step.
+/// Decides the next step.
 pub fn decide<'a>(
     volume: &PersistentVolume,
     mut attachments: impl Iterator<Item = &'a VolumeAttachment>,
@@ -77,11 +77,11 @@ pub fn decide<'a>(
     }
 }
 
-/// The Secret for `DeleteVolume`: as it was noted, else as the class has it.
+/// Returns the Secret for `DeleteVolume`: the one in the annotations, otherwise that of the class.
 ///
 /// # Errors
 ///
-/// The class names none that can be.
+/// Fails if the class does not name a valid Secret.
 pub fn secret(
     volume: &PersistentVolume,
     class: Option<&StorageClass>,
@@ -132,7 +132,7 @@ mod tests {
             "status": { "phase": phase }, "spec": { "persistentVolumeReclaimPolicy": policy } })
     }
 
-    /// Every policy and phase, with and without our finalizer, and being deleted or not.
+    /// Covers every policy and phase, with and without our finalizer and a deletion.
     #[test]
     fn every_volume_has_its_step() {
         let delete = || Step::Delete("handle".to_owned());

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
-/// Requests at the same time.
+/// Limit for simultaneous requests.
 const AT_ONCE: usize = 16;
 
 /// Compression that is accepted for answers.
@@ -29,18 +29,19 @@ const GZIP: &str = "gzip";
 /// Deadline of a request, from when it has a place.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The API server, for what controllers do and for what keeps them at work.
+/// Clients of the API server: for the objects of controllers, and for the leases that keep them
+/// active.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a client of the API server has none")]
 pub struct Clients {
-    /// For objects: bounded.
+    /// Client for objects: bounded.
     pub objects: Client,
-    /// For leases: not bounded.
+    /// Client for leases: not bounded.
     pub leases: Client,
 }
 
 impl Clients {
-    /// Over a service for objects and one for leases.
+    /// Builds the clients over a service for objects and one for leases.
     pub fn over<S, B>(objects: &S, leases: &S, namespace: &str) -> Self
     where
         S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
@@ -58,7 +59,7 @@ impl Clients {
     }
 }
 
-/// An answer that is here already, or one that goes on.
+/// Answer that is complete, or one that continues.
 type Answer<B> = Response<Either<Full<Bytes>, B>>;
 
 async fn pass<S, B>(
@@ -114,7 +115,7 @@ mod tests {
     use std::task::Poll;
     use tokio::time::Instant;
 
-    /// An answer whose end never comes.
+    /// Body of an answer that never ends.
     struct Endless;
 
     impl Content for Endless {
@@ -129,8 +130,8 @@ mod tests {
         }
     }
 
-    /// An API server that never ends its answers, or never begins them, except for leases; and how
-    /// many requests it has.
+    /// Returns clients of an API server that never ends its answers, or never begins them, except
+    /// for leases; and the number of its requests.
     fn silent(begins: bool) -> (Clients, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -172,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Also if the caller has dropped the request.
+    /// A place is released even if the caller has dropped the request.
     #[tokio::test(start_paused = true)]
     async fn a_place_is_given_back_by_who_has_gone() {
         let (clients, asked) = silent(false);
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 
-    /// A watch gives its place back when it is answered, and goes on.
+    /// A watch releases its place when it is answered, and continues.
     #[tokio::test(start_paused = true)]
     async fn watches_take_no_place_for_long() {
         let (clients, asked) = silent(true);
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), AT_ONCE * 2);
     }
 
-    /// Only where it was asked for: a watch is not compressed.
+    /// An answer is compressed only if the request accepts that: a watch does not.
     #[tokio::test]
     async fn a_long_answer_may_be_compressed() {
         let service = service_fn(|request: Request<Body>| async move {

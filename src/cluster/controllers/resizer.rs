@@ -1,8 +1,8 @@
-//! Grows the volumes of a CSI driver, as claims ask for it: what upstream's external-resizer does.
+//! Resizer: grows the volumes of a CSI driver as claims request, like upstream's external-resizer.
 //!
-//! [`expansion`] decides and says what is written; here it is carried out. What is begun is
-//! written before the driver is asked, so that after a lost answer, and in another process, the
-//! same is asked again until its outcome is known.
+//! [`expansion`] decides on a step and its patches; this module carries it out. The growth is
+//! written down before the driver is asked. So after a lost answer, and in another process, the
+//! same is asked again until the result is known.
 
 use super::access;
 use super::api::{self, secrets};
@@ -28,23 +28,23 @@ use tokio::time::Instant;
 use tonic::Status;
 use tracing::Instrument as _;
 
-/// Calls of the driver that have a turn at the same time, as many as upstream has.
+/// Limit for calls of the driver that begin at the same time, as many as upstream has.
 const TURNS: usize = 10;
 
-/// What cannot be is asked for again after so long.
+/// Pause before an impossible growth is requested again.
 const LATER: Duration = Duration::from_mins(5);
 
-/// Forget, begin, expand; and once more for what is begun meanwhile.
+/// Limit for steps: forget, begin and expand, and the same for a growth that begins meanwhile.
 const STEPS: usize = 6;
 
-/// The namespace and the name of a claim.
+/// Namespace and name of a claim.
 type Key = (String, String);
 
-/// Why a volume has not grown.
+/// Reason why a volume has not grown.
 enum Failure {
-    /// The driver, or the way to it.
+    /// The driver failed, or the connection to it.
     Driver(Status),
-    /// A sentence: the driver was not asked.
+    /// Message: the driver was not asked.
     Said(String),
 }
 
@@ -59,13 +59,13 @@ impl Failure {
     fn fate(&self) -> Fate {
         match self {
             Self::Driver(status) => fate(status),
-            // Of a call before nothing is known.
+            // The result of an earlier call is unknown.
             Self::Said(_) => Fate::Unknown,
         }
     }
 }
 
-/// What is known of a claim's last growth.
+/// Facts about a claim's last growth.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     failed: bool,
@@ -82,17 +82,17 @@ struct Resizer {
     events: Events,
     watches: Watches,
     queue: Arc<Queue<Key>>,
-    /// By the claim's uid.
+    /// Facts about the last growth, by the claim's uid.
     known: Mutex<HashMap<String, Known>>,
 }
 
-/// Has volumes grow until it is dropped.
+/// Grows volumes until it is dropped.
 pub async fn run(client: Client, watches: Watches, driver: Driver, timeout: Duration) {
     let events = Events::new(client.clone(), format!("external-resizer {}", driver.name));
     let (turns, queue, known) = (Turns::new(TURNS), Arc::default(), Mutex::default());
     let resizer = Arc::new(Resizer { client, driver, turns, timeout, events, watches, queue, known });
     let _told = resizer.listen();
-    // Nothing is decided before everything was heard once.
+    // Nothing is decided before all objects are known.
     resizer.watches.claims.known().await;
     resizer.watches.volumes.known().await;
     let queue = Arc::clone(&resizer.queue);
@@ -100,7 +100,7 @@ pub async fn run(client: Client, watches: Watches, driver: Driver, timeout: Dura
 }
 
 impl Resizer {
-    /// What it is told of, for as long as this is kept.
+    /// Subscribes to the object caches, until the returned listeners are dropped.
     fn listen(self: &Arc<Self>) -> (Listener<PersistentVolumeClaim>, Listener<PersistentVolume>) {
         let this = Arc::clone(self);
         let claims: Listener<_> = Arc::new(move |change| this.claim(change));
@@ -125,7 +125,7 @@ impl Resizer {
         }
     }
 
-    /// It may be what a claim waits for.
+    /// Handles a volume: a claim may wait for it.
     fn volume(&self, change: &Change<PersistentVolume>) {
         let holder = |volume: &Arc<PersistentVolume>| volume.spec.as_ref()?.claim_ref.clone();
         let Some(now) = change.now.as_ref().filter(|volume| self.is_ours(volume)).and_then(holder) else {
@@ -141,7 +141,7 @@ impl Resizer {
         source.is_some_and(|source| source.driver == self.driver.name)
     }
 
-    /// The volume of a claim, if it is the driver's.
+    /// Returns the volume of a claim, if it belongs to the driver.
     fn volume_of(&self, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
         let volume = self.watches.volumes.get(expansion::volume_name(claim)?)?;
         self.is_ours(&volume).then_some(volume)
@@ -164,7 +164,7 @@ impl Resizer {
         change(self.known().entry(claim.uid().unwrap_or_default()).or_default());
     }
 
-    /// And up to where it was seen: our own writing is no reason to look once more.
+    /// Returns the outcome and the version seen: our own writes must not queue the key again.
     async fn sync(self: Arc<Self>, (namespace, name): Key) -> (Outcome, Version) {
         let Some(mut claim) = self.watches.claims.get_in(&namespace, &name) else {
             return (Outcome::Done, 0);
@@ -177,7 +177,7 @@ impl Resizer {
         (outcome, version(&*claim))
     }
 
-    /// Step after step, until there is nothing to do. The claim is as it was last decided by.
+    /// Carries out step after step until nothing is left to do. Returns `claim` as last decided on.
     async fn carry_on(&self, claim: &mut Arc<PersistentVolumeClaim>) -> kube::Result<Outcome> {
         let volume = self.volume_of(claim).filter(|volume| expansion::concerns(claim, volume));
         let Some(mut volume) = volume else { return Ok(Outcome::Done) };
@@ -201,7 +201,7 @@ impl Resizer {
                 }
                 Step::Begin(begin) => {
                     if begin.fresh {
-                        // That was of another size.
+                        // The failure was for another size.
                         self.remember(claim, |known| known.infeasible = None);
                     }
                     *claim = self.write(claim, &begin.patch(claim, &now())).await?;
@@ -273,14 +273,14 @@ impl Resizer {
         }
     }
 
-    /// Whether a pod uses a claim.
+    /// Reports whether a pod uses a claim.
     async fn is_used(&self, claim: &PersistentVolumeClaim) -> kube::Result<bool> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
         let (pods, name) = (api.list(&ListParams::default()).await?, claim.name_any());
         Ok(pods.iter().any(|pod| pod.uses(&name)))
     }
 
-    /// Asks the driver: the size that the volume has then, and whether a node has to go on.
+    /// Asks the driver for growth. Returns the new size, and true if a node has to continue.
     async fn ask(
         &self,
         volume: &PersistentVolume,
@@ -311,7 +311,7 @@ impl Resizer {
         Ok((amount(answer.capacity_bytes), answer.node_expansion_required))
     }
 
-    /// The PersistentVolume first: the claim says what is left to do.
+    /// Writes the PersistentVolume first, because the claim tells what is left to do.
     async fn grown(
         &self,
         claim: &PersistentVolumeClaim,
@@ -331,7 +331,7 @@ impl Resizer {
         } else {
             (expansion::finished(claim, size), "VolumeResizeSuccessful", "Resize volume succeeded")
         };
-        // More may be asked for than was begun: that its capacity has changed is news.
+        // More may be requested than was begun: the change of the capacity queues the claim again.
         self.write(claim, &patch).await?;
         tracing::info!(volume = volume.name_any(), size = size.0, by_node, "grown");
         self.events.tell(&claim.object_ref(&()), Kind::Normal, reason, message);
@@ -362,7 +362,7 @@ impl Resizer {
         if fate != Fate::Unknown {
             let patch = expansion::failed(claim, &words, fate == Fate::Infeasible, &now());
             if let Some(patch) = patch {
-                // Whatever its version was: what others wrote meanwhile is to be seen.
+                // The patch applies to any version: changes by others are still to be seen.
                 self.write(claim, &patch).await?;
             }
         }

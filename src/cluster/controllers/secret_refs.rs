@@ -1,4 +1,4 @@
-//! Which Secrets a StorageClass names for CSI's calls. Pure.
+//! Secrets that a StorageClass names for CSI's calls. Pure.
 //!
 //! The parameters are `csi.storage.k8s.io/<purpose>-secret-name` and `…-secret-namespace`, and
 //! `csi.storage.k8s.io/secret-name` and `-namespace` for every purpose without its own. They may be
@@ -9,19 +9,19 @@
 //! | `${pv.name}`, `${pvc.namespace}` | yes | yes |
 //! | `${pvc.name}`, `${pvc.annotations['…']}` | yes | no |
 //!
-//! What the owner of a claim writes never chooses a namespace: it would be a way to the Secrets of
+//! Text from the owner of a claim never chooses a namespace: it would give access to the Secrets of
 //! others.
 
 use k8s_openapi::api::core::v1::SecretReference;
 use std::collections::BTreeMap;
 
-/// The prefix of the parameters that are not the driver's.
+/// Prefix of the parameters that are not meant for the driver.
 pub const RESERVED: &str = "csi.storage.k8s.io/";
 
 /// Parameters of a StorageClass, annotations of a claim.
 pub type Pairs = BTreeMap<String, String>;
 
-/// What a Secret is for.
+/// Purpose of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// `CreateVolume` and `DeleteVolume`.
@@ -51,7 +51,7 @@ const ALL: [Purpose; 7] = [
 ];
 
 impl Purpose {
-    /// The prefix of its parameters, and what they were called before CSI 1.0.
+    /// Returns the prefix of its parameters, and the prefix that they had before CSI 1.0.
     fn prefixes(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Provision => ("provisioner-", Some("csiProvisioner")),
@@ -64,7 +64,7 @@ impl Purpose {
         }
     }
 
-    /// Its pairs of parameters: for a name and for a namespace.
+    /// Returns its pairs of parameters, each for a name and for a namespace.
     fn keys(self) -> impl Iterator<Item = (String, String)> {
         let (prefix, old) = self.prefixes();
         let old = old.map(|old| (format!("{old}SecretName"), format!("{old}SecretNamespace")));
@@ -76,13 +76,13 @@ fn keys(prefix: &str) -> (String, String) {
     (format!("{RESERVED}{prefix}secret-name"), format!("{RESERVED}{prefix}secret-namespace"))
 }
 
-/// Whether a parameter is one of those that name Secrets, and not the driver's.
+/// Reports whether a parameter names a Secret, and is not meant for the driver.
 pub fn is_reserved(parameter: &str) -> bool {
     let prefixes = ALL.iter().map(|purpose| purpose.prefixes().0);
     prefixes.chain([""]).map(keys).any(|(name, namespace)| parameter == name || parameter == namespace)
 }
 
-/// What the templates can be made of.
+/// Values for the templates.
 #[derive(Clone, Copy, Debug)]
 pub struct Of<'a> {
     /// The name of the PersistentVolume.
@@ -116,11 +116,11 @@ impl Of<'_> {
     }
 }
 
-/// The Secret for a purpose, if the StorageClass names one.
+/// Returns the Secret for a purpose, if the StorageClass names one.
 ///
 /// # Errors
 ///
-/// The parameters do not name a Secret: which, and why.
+/// Fails if the parameters do not name a Secret; the message says which, and why.
 pub fn reference(
     purpose: Purpose,
     parameters: &Pairs,
@@ -137,7 +137,7 @@ pub fn reference(
     Ok(Some(SecretReference { name: Some(name), namespace: Some(namespace) }))
 }
 
-/// The one template of a name and the one of a namespace.
+/// Returns the single template of the name and the single one of the namespace.
 fn templates(
     parameters: &Pairs,
     keys: impl IntoIterator<Item = (String, String)>,
@@ -169,7 +169,7 @@ fn only<'a>(parameters: &'a Pairs, keys: &[String]) -> Result<Option<&'a str>, S
     Ok(first.map(String::as_str))
 }
 
-/// The template with its tokens replaced.
+/// Returns the template with its tokens replaced.
 fn resolve<'a>(
     template: &str,
     value: impl Fn(&str) -> Option<&'a str>,
@@ -188,7 +188,7 @@ fn resolve<'a>(
     if is_valid(&made) { Ok(made) } else { Err(format!("{template:?} makes {made:?}, which is no name")) }
 }
 
-/// A name of one label, as RFC 1123 has it: the name of a namespace.
+/// Reports whether a text is a label of RFC 1123, as the name of a namespace has to be.
 fn is_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     text.len() <= 63
@@ -198,7 +198,7 @@ fn is_label(text: &str) -> bool {
         && text.bytes().all(inner)
 }
 
-/// The name of a Secret. Unlike a label of DNS, each of its labels may have any length.
+/// Reports whether a text can name a Secret. Unlike labels of DNS, its labels may have any length.
 fn is_subdomain(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_part = |part: &str| {
@@ -238,10 +238,10 @@ mod tests {
             ("${pvc.namespace}-${pvc.name}", "${pvc.namespace}", Some("team/team-data")),
             ("${pvc.annotations['example.com/secret']}", "x", Some("x/noted")),
             ("a.b-${pvc.name}.c", "ns-${pvc.namespace}-1", Some("ns-team-1/a.b-data.c")),
-            // What the owner of the claim writes chooses no namespace.
+            // Text from the owner of the claim does not choose a namespace.
             ("plain", "${pvc.name}", None),
             ("plain", "${pvc.annotations['example.com/secret']}", None),
-            // Not there, not a name, not closed.
+            // Missing, invalid as a name, or not closed.
             ("${pvc.annotations['other']}", "x", None),
             ("${pvc.annotations['bad']}", "x", None),
             ("${pvc.uid}", "x", None),

@@ -1,8 +1,8 @@
-//! Where a volume shall be reachable, and where it is: topology, as CSI has it. Pure.
+//! Topology, as CSI has it: where a volume must be reachable, and where it is. Pure.
 //!
-//! A segment is made of keys that the driver has registered for a node (its `CSINode`) and of the
-//! values that the same Node has as labels: a node speaks for itself alone, so that one that was
-//! taken over can make up no place where another's volumes go.
+//! A segment consists of keys that the driver has registered for a node (its `CSINode`), and of the
+//! values in the labels of the same Node. A node describes only itself, so a compromised node
+//! cannot invent a place that attracts the volumes of other nodes.
 //!
 //! | claim | requisite | preferred |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | immediate | `allowedTopologies`, else all segments of the driver | the same, from one on that follows from the claim's name |
 //! | the same, with `--immediate-topology=false` | `allowedTopologies`, else nothing is asked | |
 //!
-//! **The `StatefulSet` rule**: of a claim `data-web-3` the name `web` is hashed and 3 is added, so
-//! that the replicas go round the segments, and the claims of one replica are together.
+//! **The `StatefulSet` rule**: of a claim `data-web-3`, the name `web` is hashed and 3 is added. So
+//! the replicas are spread over the segments in turn, and the claims of one replica are together.
 
 use super::kinds::Node;
 use crate::wire::csi::{Topology, TopologyRequirement};
@@ -31,43 +31,43 @@ pub type Segment = BTreeMap<String, String>;
 /// The nodes of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
-    /// Of which the labels count.
+    /// Nodes, with their labels.
     pub nodes: Vec<Arc<Node>>,
-    /// Of which the keys count that a driver has registered.
+    /// CSINodes, with the keys that drivers have registered.
     pub csi_nodes: Vec<Arc<CSINode>>,
 }
 
-/// Why there is no requirement.
+/// Reason why there is no requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The selected node is not known: another shall be selected.
+    /// The selected node is not known: another one has to be selected.
     Node(String),
-    /// Something that may come.
+    /// Something is missing that may still appear.
     Yet(String),
 }
 
-/// What is asked for.
+/// Request for a location.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The driver's name.
     pub driver: &'a str,
     /// The claim's name.
     pub claim: &'a str,
-    /// Of the StorageClass.
+    /// `allowedTopologies` of the StorageClass.
     pub allowed: &'a [TopologySelectorTerm],
     /// The node of the claim's first pod.
     pub node: Option<&'a str>,
-    /// Whether a selected node is the only place: `--strict-topology`.
+    /// True if a selected node is the only place: `--strict-topology`.
     pub strict: bool,
-    /// Whether all places are named where none is asked for: `--immediate-topology`.
+    /// True if all places are named when none is requested: `--immediate-topology`.
     pub everywhere: bool,
 }
 
-/// What `CreateVolume` is told.
+/// Returns the topology requirement for `CreateVolume`.
 ///
 /// # Errors
 ///
-/// There is no segment yet, or not the selected node's.
+/// Fails if there is no segment yet, or none for the selected node.
 pub fn requirement(wanted: Wanted<'_>, nodes: &Nodes) -> Result<Option<TopologyRequirement>, Missing> {
     let selected = wanted.node.map(|name| nodes.selected(wanted.driver, name)).transpose()?;
     let allowed = distribute(wanted.allowed);
@@ -110,7 +110,7 @@ fn is_part(segment: &Segment, of: &Segment) -> bool {
 }
 
 impl Nodes {
-    /// The keys of the selected node, and its segment.
+    /// Returns the keys of the selected node, and its segment.
     fn selected(&self, driver: &str, name: &str) -> Result<(BTreeSet<String>, Segment), Missing> {
         let node = self.csi_nodes.iter().find(|node| node.name_any() == name);
         let node =
@@ -126,12 +126,13 @@ impl Nodes {
         Ok((keys.clone(), segment.ok_or_else(missing)?))
     }
 
-    /// Each set of keys that the driver has registered on a node.
+    /// Returns each set of keys that the driver has registered on a node.
     fn key_sets(&self, driver: &str) -> BTreeSet<BTreeSet<String>> {
         filled(self.csi_nodes.iter().map(|node| keys(node, driver)).filter(|keys| !keys.is_empty()))
     }
 
-    /// The segments with these sets of keys, of nodes on which the driver has registered them.
+    /// Returns the segments with these sets of keys, of nodes on which the driver has registered
+    /// them.
     fn segments(&self, driver: &str, key_sets: BTreeSet<BTreeSet<String>>) -> Vec<Segment> {
         let registered: HashMap<String, BTreeSet<String>> =
             self.csi_nodes.iter().map(|node| (node.name_any(), keys(node, driver))).collect();
@@ -147,7 +148,7 @@ impl Nodes {
     }
 }
 
-/// The segments of a driver's nodes: of one that names no keys it has none, and is empty.
+/// Returns the segments of a driver's nodes. A driver without keys has a single, empty segment.
 pub fn segments(driver: &str, nodes: &Nodes) -> BTreeSet<Segment> {
     let labelled: HashMap<_, _> = nodes.nodes.iter().map(|node| (node.name_any(), node)).collect();
     let of_node = |csi_node: &Arc<CSINode>| {
@@ -157,7 +158,7 @@ pub fn segments(driver: &str, nodes: &Nodes) -> BTreeSet<Segment> {
     filled(nodes.csi_nodes.iter().filter_map(of_node))
 }
 
-/// The segments from which a volume can be reached, as [`affinity`] says it.
+/// Returns the segments from which a volume can be reached, out of the result of [`affinity`].
 pub fn places(affinity: Option<&VolumeNodeAffinity>) -> BTreeSet<Segment> {
     let terms = affinity.and_then(|affinity| affinity.required.as_ref());
     let terms = terms.map(|required| required.node_selector_terms.as_slice()).unwrap_or_default();
@@ -168,7 +169,7 @@ pub fn places(affinity: Option<&VolumeNodeAffinity>) -> BTreeSet<Segment> {
     filled(terms.iter().map(of_term))
 }
 
-/// The keys that a driver has registered on a node, if it is there.
+/// Returns the keys that a driver has registered on a node; `None` if the driver is not there.
 pub fn registered(node: &CSINode, driver: &str) -> Option<BTreeSet<String>> {
     let driver = node.spec.drivers.iter().find(|each| each.name == driver)?;
     Some(filled(driver.topology_keys.iter().flatten().cloned()))
@@ -185,8 +186,8 @@ fn segment(node: &Node, keys: &BTreeSet<String>) -> Option<Segment> {
     found.map(filled)
 }
 
-/// `allowedTopologies` has lists of values in lists of keys in a list of terms; what comes out has
-/// one value for each key.
+/// Expands `allowedTopologies`: it has lists of values in lists of keys in a list of terms. A
+/// segment of the result has one value for each key.
 fn distribute(terms: &[TopologySelectorTerm]) -> Vec<Segment> {
     let of_term = |term: &TopologySelectorTerm| {
         let keys = term.match_label_expressions.iter().flatten();
@@ -206,7 +207,7 @@ fn distribute(terms: &[TopologySelectorTerm]) -> Vec<Segment> {
     terms.iter().flat_map(of_term).collect()
 }
 
-/// A number that follows from a claim's name: by the `StatefulSet` rule, if it looks like one's.
+/// Derives a number from a claim's name, by the `StatefulSet` rule if the name looks like one's.
 fn spread(claim: &str) -> u32 {
     let replica = claim.rsplit_once('-').and_then(|(name, number)| Some((name, number.parse::<u32>().ok()?)));
     let Some((name, replica)) = replica else { return fnv(claim) };
@@ -214,12 +215,12 @@ fn spread(claim: &str) -> u32 {
     fnv(set).wrapping_add(replica)
 }
 
-/// FNV-1, as Go has it: the multiplication comes first.
+/// Computes FNV-1 as Go does: the multiplication comes first.
 fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte))
 }
 
-/// The nodes from which a volume can be reached, as the scheduler is told.
+/// Returns the affinity that tells the scheduler from which nodes a volume can be reached.
 pub fn affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
     let terms: Vec<_> =
         accessible.iter().filter(|topology| !topology.segments.is_empty()).map(term).collect();
@@ -246,7 +247,7 @@ mod tests {
 
     const DRIVER: &str = "d.example.com";
 
-    /// A node, the keys that the driver has registered for it, and its labels.
+    /// Name of a node, the keys that the driver has registered for it, and its labels.
     type Described<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)]);
 
     fn nodes(all: &[Described<'_>]) -> Nodes {
@@ -303,7 +304,7 @@ mod tests {
         Ok(found.map(|found| (text(&found.requisite), text(&found.preferred))))
     }
 
-    /// Upstream's flags of topology.
+    /// Checks the effect of upstream's topology flags.
     #[test]
     fn a_selected_node_is_the_only_place_and_no_place_is_named() {
         let asked = |node: Option<&str>, terms: &[TopologySelectorTerm], strict, everywhere| {
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// FNV-1 of Go's hash/fnv, and the offset of the replica.
+    /// The expected numbers are FNV-1 of Go's hash/fnv, plus the number of the replica.
     #[test]
     fn numbers_are_those_of_kubernetes() {
         assert_eq!((fnv(""), fnv("a"), fnv("foobar")), (0x811c_9dc5, 0x050c_5d7e, 0x31f0_b262));

@@ -1,7 +1,7 @@
-//! `PersistentVolume` and `VolumeAttachment`, as far as CSI reads and writes them.
+//! Fields of `PersistentVolume` and `VolumeAttachment` that CSI reads and writes.
 //!
-//! Kubernetes' own types have the sources of two dozen volume plugins, which would be in each
-//! object that is kept, and be a fortieth of the program.
+//! Kubernetes' own types have the sources of two dozen volume plugins. Each cached object would
+//! contain them, and their code would be a fortieth of the program.
 
 use super::kinds::kind;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, ObjectReference, VolumeNodeAffinity};
@@ -23,18 +23,18 @@ kind!(
     ClusterResourceScope
 );
 
-/// A volume of the cluster.
+/// Volume of the cluster.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PersistentVolume {
-    /// Who it is.
+    /// Name and other metadata.
     pub metadata: ObjectMeta,
-    /// What it is.
+    /// Specification.
     pub spec: Option<PersistentVolumeSpec>,
-    /// What Kubernetes says of it.
+    /// State that Kubernetes reports.
     pub status: Option<PersistentVolumeStatus>,
 }
 
-/// Without what only the API server reads: what it says of itself.
+/// Omits the status, which only the API server writes.
 impl Serialize for PersistentVolume {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct(Self::KIND, 4)?;
@@ -46,32 +46,32 @@ impl Serialize for PersistentVolume {
     }
 }
 
-/// What a volume is.
+/// Specification of a volume.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PersistentVolumeSpec {
-    /// What may be done with it, of which a claim takes some.
+    /// Access modes that it supports; a claim takes some of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_modes: Option<Vec<String>>,
     /// Its size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<BTreeMap<String, Quantity>>,
-    /// Whose it is.
+    /// Claim that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_ref: Option<ObjectReference>,
-    /// What its driver is told; a volume without it is none of CSI.
+    /// Parameters for its CSI driver; a volume without them is not a CSI volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csi: Option<CSIPersistentVolumeSource>,
-    /// Options of the mount.
+    /// Mount options.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<Vec<String>>,
-    /// From where it is reached.
+    /// Nodes from which it can be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_affinity: Option<VolumeNodeAffinity>,
-    /// What becomes of it when its claim goes: `Delete` or `Retain`.
+    /// Action when its claim is deleted: `Delete` or `Retain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_reclaim_policy: Option<String>,
-    /// Its StorageClass.
+    /// Name of its StorageClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
     /// `Block` or `Filesystem`.
@@ -79,59 +79,59 @@ pub struct PersistentVolumeSpec {
     pub volume_mode: Option<String>,
 }
 
-/// What Kubernetes says of a volume.
+/// State of a volume, as Kubernetes reports it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PersistentVolumeStatus {
     /// `Available`, `Bound`, `Released`, `Failed` or `Pending`.
     pub phase: Option<String>,
 }
 
-/// That a volume is wanted on a node.
+/// Request to attach a volume to a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct VolumeAttachment {
-    /// Who it is.
+    /// Name and other metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Desired state.
     pub spec: VolumeAttachmentSpec,
-    /// What there is.
+    /// Actual state.
     pub status: Option<VolumeAttachmentStatus>,
 }
 
 impl VolumeAttachment {
-    /// The names of the volume and of the node.
+    /// Returns the names of the volume and of the node.
     pub fn names(&self) -> [Option<&str>; 2] {
         [self.spec.source.persistent_volume_name.as_deref(), Some(&self.spec.node_name)]
     }
 }
 
-/// What is wanted.
+/// Desired state of an attachment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachmentSpec {
-    /// The driver.
+    /// Name of the driver.
     pub attacher: String,
-    /// The node.
+    /// Name of the node.
     pub node_name: String,
-    /// The volume.
+    /// Volume to attach.
     pub source: VolumeAttachmentSource,
 }
 
-/// A volume that is wanted, by one of both.
+/// Volume to attach, given by one of the two fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachmentSource {
-    /// That of the cluster.
+    /// Name of a volume of the cluster.
     pub persistent_volume_name: Option<String>,
-    /// One that only the pod has.
+    /// Specification of a volume that only the pod has.
     pub inline_volume_spec: Option<PersistentVolumeSpec>,
 }
 
-/// What there is of an attachment.
+/// Actual state of an attachment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachmentStatus {
-    /// Whether it is attached.
+    /// True if it is attached.
     pub attached: bool,
-    /// What the driver has said of it.
+    /// Metadata that the driver has returned for it.
     pub attachment_metadata: Option<BTreeMap<String, String>>,
 }

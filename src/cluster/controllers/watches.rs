@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use tokio::sync::watch;
 
-/// What is done when something is told.
+/// Function that is called for a change.
 type Hears<K> = dyn Fn(&Change<K>) + Send + Sync;
 
-/// Who is told, for as long as it keeps this.
+/// Subscription of a listener: it ends when this is dropped.
 pub type Listener<K> = Arc<Hears<K>>;
 
-/// What the API server says.
+/// Message from the API server.
 #[derive(Debug)]
 pub enum Told<K> {
     /// A list begins.
@@ -37,7 +37,7 @@ pub enum Told<K> {
     Listed(Version),
     /// One object, as it is now.
     Is(Box<K>),
-    /// One that has gone, as it was.
+    /// One object that is gone, as it was.
     Gone(Box<K>),
     /// Nothing has changed up to this version.
     Still(Version),
@@ -47,8 +47,8 @@ pub enum Told<K> {
 #[expect(missing_debug_implementations, reason = "listeners have none")]
 pub struct Objects<K> {
     cache: RwLock<Cache<K>>,
-    /// Listeners. Held while they are told something, so that nothing is told between what a new
-    /// one hears first and what it hears next. Reading does not wait for it.
+    /// Listeners. The lock is held while they are told something: nothing is missed between the
+    /// first objects that a new listener is told and the next change. Reads do not wait for it.
     listeners: Mutex<Vec<Weak<Hears<K>>>>,
     ready: watch::Sender<bool>,
     begun: AtomicBool,
@@ -56,12 +56,12 @@ pub struct Objects<K> {
 }
 
 impl<K: Watchable> Objects<K> {
-    /// None yet. `strip` removes what is never read from each object that is told.
+    /// Creates the set of a kind, still empty. `strip` removes unused fields from each new object.
     pub(crate) fn new(strip: fn(&mut K)) -> Arc<Self> {
         Self::linked(strip, |_| [None; 2])
     }
 
-    /// The same for objects that are looked up by what they name.
+    /// Creates the same for objects that are looked up by the names that they refer to.
     pub(crate) fn linked(strip: fn(&mut K), links: Links<K>) -> Arc<Self> {
         Arc::new(Self {
             cache: RwLock::new(Cache::new(links)),
@@ -72,12 +72,12 @@ impl<K: Watchable> Objects<K> {
         })
     }
 
-    /// Whether the caller has to begin the watch: true for the first caller alone.
+    /// Reports whether the caller has to begin the watch: true for the first caller alone.
     pub(super) fn may_begin(&self) -> bool {
         !self.begun.swap(true, Ordering::Relaxed)
     }
 
-    /// Tells of each object and of each change.
+    /// Tells a listener of each object, and of each later change.
     pub fn listen(&self, listener: &Listener<K>) {
         let mut listeners = self.listeners();
         for object in self.all() {
@@ -86,38 +86,38 @@ impl<K: Watchable> Objects<K> {
         listeners.push(Arc::downgrade(listener));
     }
 
-    /// Waits until all are known.
+    /// Waits until all objects are known.
     pub async fn known(&self) {
-        // The sender is ours: it is there.
+        // The sender is a field of `self`, so it exists.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// One of the cluster's.
+    /// Returns an object that is in no namespace.
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         self.read().get(name).map(Arc::clone)
     }
 
-    /// One of a namespace.
+    /// Returns an object of a namespace.
     pub fn get_in(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.get(&format!("{namespace}/{name}"))
     }
 
-    /// All of them.
+    /// Returns all objects.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.filtered(|_| true)
     }
 
-    /// Those of which something holds: looks at each.
+    /// Returns the objects for which `holds` is true, after a look at each.
     pub fn filtered(&self, holds: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         self.read().all().filter(|object| holds(object)).map(Arc::clone).collect()
     }
 
-    /// Those that name another object, by the links of the kind.
+    /// Returns the objects that name another object, by the links of the kind.
     pub fn naming(&self, other: &str) -> Vec<Arc<K>> {
         self.read().naming(other).map(Arc::clone).collect()
     }
 
-    /// An object as we have written it. One that has gone meanwhile does not come back. One whose
+    /// Stores an object as we wrote it. One that is gone meanwhile does not come back. One whose
     /// version cannot be compared is left to the watch.
     pub fn written(&self, object: &Arc<K>) {
         let mut object = Arc::clone(object);
@@ -134,7 +134,7 @@ impl<K: Watchable> Objects<K> {
         (self.strip)(object);
     }
 
-    /// What the API server has told.
+    /// Handles a message from the API server.
     pub fn told(&self, told: Told<K>) {
         let mut listeners = self.listeners();
         let complete = matches!(told, Told::Listed(_));
@@ -192,7 +192,7 @@ fn tell<K>(listeners: &[Weak<Hears<K>>], changes: &[Change<K>]) {
     }
 }
 
-/// The kinds that controllers look at. None is watched before one begins to.
+/// Objects of the kinds that controllers read. A kind is watched when a controller first needs it.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "objects have none")]
 pub struct Watches {
@@ -204,11 +204,11 @@ pub struct Watches {
     pub attachments: Arc<Objects<VolumeAttachment>>,
     /// `StorageClasses`.
     pub classes: Arc<Objects<StorageClass>>,
-    /// `CSIStorageCapacities` of the namespace where ours are.
+    /// `CSIStorageCapacities` in the namespace of our own.
     pub capacities: Arc<Objects<StorageCapacity>>,
-    /// What drivers have registered on nodes.
+    /// `CSINodes`: registrations of drivers on nodes.
     pub csi_nodes: Arc<Objects<CSINode>>,
-    /// Nodes, of which the labels count.
+    /// Nodes, with their labels.
     pub nodes: Arc<Objects<Node>>,
 }
 
@@ -229,7 +229,7 @@ impl Default for Watches {
     }
 }
 
-/// Who manages which field is nothing to us.
+/// Removes the managers of fields, which are not used.
 fn strip<K: Resource<DynamicType = ()>>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
@@ -255,7 +255,7 @@ mod tests {
         Told::Gone(Box::new(node(name, version)))
     }
 
-    /// A list in pages of one object.
+    /// Returns a list in pages of one object.
     fn all(objects: &[(&str, Version)], version: Version) -> Vec<Told<CSINode>> {
         let pages = objects.iter().map(|(name, version)| Told::Page(vec![node(name, *version)]));
         std::iter::once(Told::Lists).chain(pages).chain([Told::Listed(version)]).collect()
@@ -271,7 +271,7 @@ mod tests {
         format!("{}{}", node.name_any(), version(&**node))
     }
 
-    /// A listener, and what it was told.
+    /// Returns a listener, and the changes that it was told.
     fn listener() -> (Listener<CSINode>, Arc<Mutex<Vec<String>>>) {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let notes = Arc::clone(&heard);
@@ -282,7 +282,7 @@ mod tests {
         (listener, heard)
     }
 
-    /// What a listener knows that has kept to what it was told.
+    /// Returns the objects that result from the changes that a listener was told.
     fn sum(heard: &[String]) -> Vec<String> {
         let mut known: HashMap<String, String> = HashMap::new();
         for change in heard {
@@ -309,13 +309,13 @@ mod tests {
     fn history() -> Vec<Told<CSINode>> {
         let mut history = all(&[("a", 1), ("b", 2)], 3);
         history.extend([is("c", 4), is("a", 5), gone("c", 6), Told::Still(7)]);
-        // The API server could not be reached, and has begun anew.
+        // The API server could not be reached, and begins with a new list.
         history.extend(all(&[("b", 2), ("d", 8)], 9));
         history.extend([is("b", 10), gone("d", 11)]);
         history
     }
 
-    /// Wherever it comes: before all is known, in the middle, at the end.
+    /// A listener may come at any time: before all is known, in the middle, at the end.
     #[test]
     fn a_listener_knows_what_is_there_whenever_it_came() {
         for came in 0..=history().len() {
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Something changes in the very moment in which a listener hears what is there.
+    /// An object changes at the very moment when a listener is told the existing objects.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "another thread is what is tested")]
     fn nothing_is_missed_between_what_is_there_and_what_changes() {
@@ -351,7 +351,7 @@ mod tests {
             of_listener.lock().unwrap().get_or_insert_with(|| {
                 let objects = Arc::clone(&telling);
                 let change = std::thread::spawn(move || objects.told(is("a", 3)));
-                // Time enough, if it need not wait for us.
+                // This is enough time for the change, if it did not have to wait for us.
                 std::thread::sleep(std::time::Duration::from_millis(100));
                 change
             });
@@ -396,16 +396,16 @@ mod tests {
         objects.listen(&listener);
         tell_all(&objects, all(&[("a", 1), ("b", 2)], 3));
         objects.written(&Arc::new(node("a", 6)));
-        // The watch tells of what was before, of it, and of what comes after.
+        // The watch reports an older version, this version, and a newer one.
         for version in [4, 6, 7] {
             objects.told(is("a", version));
         }
-        // An answer that comes later than the watch has told.
+        // The answer to a write comes later than a report of the watch.
         objects.written(&Arc::new(node("a", 5)));
         assert_eq!(heard.lock().unwrap()[2..], ["a1>a6", "a6>a7"]);
     }
 
-    /// They are larger than the object, and the API server answers a write with them.
+    /// Managed fields are larger than the object, and the API server's answer to a write has them.
     #[test]
     fn who_manages_fields_is_not_kept() {
         let objects = Objects::new(strip);
@@ -428,7 +428,7 @@ mod tests {
         objects.told(gone("a", 5));
         objects.written(&Arc::new(node("a", 4)));
         assert_eq!(there(&objects), [""; 0]);
-        // But one that is made after all that was heard of is there.
+        // An object that is newer than all that was reported exists.
         objects.written(&Arc::new(node("a", 6)));
         objects.told(is("a", 6));
         assert_eq!(there(&objects), ["a6"]);
@@ -443,7 +443,7 @@ mod tests {
         objects.told(list.remove(0));
         objects.written(&Arc::new(node("a", 12)));
         objects.written(&Arc::new(node("d", 13)));
-        // The API server has an older store than it had: what was written before is lost.
+        // The API server has an older store than before: the earlier writes are lost.
         tell_all(&objects, list);
         assert_eq!(there(&objects), ["a12", "b4", "c3", "d13"]);
     }

@@ -1,8 +1,8 @@
 //! Reflector: keeps the objects of a kind as the API server has them. It lists them all, then
 //! watches what changes, for ever.
 //!
-//! A watch goes on from where the last one ended, also when the API server was away. All are
-//! listed again when it says that it cannot tell what happened since.
+//! A watch continues where the last one ended, even if the API server was away. All objects are
+//! listed again when the API server says that it no longer knows the changes since then.
 //!
 //! Requests and answers are text here, so that the loop is compiled once and not for each kind;
 //! only [`Store`] knows the kind.
@@ -19,30 +19,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Objects in one answer.
+/// Limit for the objects in one answer.
 const PAGE: u32 = 200;
 
-/// The API server ends a watch after so many seconds.
+/// Duration of a watch, in seconds: the API server ends it then.
 const LASTS: u32 = 290;
 
-/// A watch that is silent for longer than it lasts is dead.
+/// Limit for silence: a watch that is silent for longer than it lasts is dead.
 const SILENT: Duration = Duration::from_secs(LASTS as u64 + 20);
 
-/// After the first failure, and the longest pause.
+/// Pause after the first failure, and longest pause.
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_secs(5);
 
-/// Objects of one kind, as they are told of in JSON.
+/// Store of one kind of objects, which takes them as JSON.
 trait Store: Send + Sync {
-    /// Name of the kind.
+    /// Returns the name of the kind.
     fn kind(&self) -> String;
-    /// A list begins.
+    /// Begins a list.
     fn begins(&self);
-    /// A page of the list.
+    /// Adds a page of the list.
     fn page(&self, text: &str) -> Result<ListMeta, Error>;
-    /// The list is complete, as of this version.
+    /// Ends the list, which is complete as of this version.
     fn ends(&self, version: &str);
-    /// An event of the watch; returns the version up to which all is known now.
+    /// Handles an event of the watch; returns the version up to which all is known now.
     fn event(&self, line: &str) -> Result<Option<String>, Error>;
 }
 
@@ -86,7 +86,7 @@ impl<K: Watchable> Store for Objects<K> {
 }
 
 impl<K: Watchable> Objects<K> {
-    /// Watches them from now on, unless they are watched already.
+    /// Watches these objects from now on, unless they are watched already.
     pub fn begin(self: &Arc<Self>, client: &Client) {
         self.begin_at(client, K::url_path(&(), None));
     }
@@ -99,7 +99,7 @@ impl<K: Watchable> Objects<K> {
 }
 
 impl<K: Watchable + Resource<Scope = NamespaceResourceScope>> Objects<K> {
-    /// Watches those of a namespace from now on, unless they are watched already.
+    /// Watches the objects of a namespace from now on, unless they are watched already.
     pub fn begin_in(self: &Arc<Self>, client: &Client, namespace: &str) {
         self.begin_at(client, K::url_path(&(), Some(namespace)));
     }
@@ -110,7 +110,7 @@ struct Reflector {
     client: Client,
     requests: Request,
     store: Arc<dyn Store>,
-    /// Up to where all is known.
+    /// Version up to which all is known.
     version: Option<String>,
     failures: u32,
 }
@@ -120,7 +120,7 @@ impl Reflector {
         Self { client, requests: Request::new(path), store, version: None, failures: 0 }
     }
 
-    /// Keeps them, for ever.
+    /// Lists and watches, for ever.
     async fn run(mut self) {
         loop {
             if let Err(error) = self.follow().await {
@@ -134,7 +134,7 @@ impl Reflector {
         }
     }
 
-    /// Until a watch ends.
+    /// Follows the objects until a watch ends.
     async fn follow(&mut self) -> Result<(), Error> {
         let version = match self.version.take() {
             Some(version) => version,
@@ -148,7 +148,7 @@ impl Reflector {
             timeout(SILENT, lines.try_next()).await.map_err(silent)?.map_err(Error::ReadEvents)?
         {
             match self.store.event(&line) {
-                // The connection ended within an event: the next watch has all of it.
+                // The connection ended within an event: the next watch delivers it again.
                 Err(Error::SerdeError(error)) if error.is_eof() => break,
                 told => (self.version, self.failures) = (told?, 0),
             }
@@ -157,7 +157,7 @@ impl Reflector {
         Ok(())
     }
 
-    /// Asks for all, page by page.
+    /// Lists all objects, page by page.
     async fn list(&mut self) -> Result<String, Error> {
         self.store.begins();
         let mut params = ListParams::default().limit(PAGE);
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Lists are large: a watch that is not allowed must not have them asked for all the time.
+    /// Lists are large: a forbidden watch must not cause a new list all the time.
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_never_begins_is_asked_for_ever_more_rarely() {
         let rounds = 8;

@@ -1,5 +1,5 @@
-//! How volumes are asked for, beyond what their classes and claims say: the flags of upstream's
-//! provisioner, with its names.
+//! Settings for new volumes, beyond their classes and claims: the flags of upstream's provisioner,
+//! with the same names.
 
 use clap::ArgAction::Set;
 use clap::Args;
@@ -39,7 +39,7 @@ pub struct Wishes {
     pub controller_publish_readonly: bool,
 }
 
-/// What upstream does without flags.
+/// Behavior of upstream without flags.
 impl Default for Wishes {
     fn default() -> Self {
         Self {
@@ -55,8 +55,8 @@ impl Default for Wishes {
 }
 
 impl Wishes {
-    /// The name of a claim's volume. Shortened, two claims may have the same: then the second is
-    /// refused.
+    /// Returns the name of a claim's volume. Shortened names of two claims may be equal: then the
+    /// second claim is refused.
     pub fn volume_name(&self, claim_uid: &str) -> String {
         let prefix = &self.volume_name_prefix;
         let Some(length) = self.volume_name_uuid_length else { return format!("{prefix}-{claim_uid}") };
@@ -65,7 +65,7 @@ impl Wishes {
     }
 }
 
-/// A PersistentVolume begins with it.
+/// Checks the prefix for the names of PersistentVolumes.
 fn prefix(text: &str) -> Result<String, String> {
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');

@@ -1,4 +1,4 @@
-//! One container, and scripts that are run in it.
+//! One container, and the scripts that run in it.
 
 use super::{exec_sync, why};
 use crate::agent::fault::{Code, Fault};
@@ -8,18 +8,18 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code as Grpc, Status};
 
-/// How much later than the runtime's own time is over it is not waited for any more: it may wait
-/// for a stream that somebody else holds.
+/// Extra wait after the runtime's own timeout: the runtime may wait for a stream that another
+/// process holds.
 const LATER: Duration = Duration::from_secs(2);
 
-/// What a script has said, or why that is not known.
+/// Output of a script, or the reason why it is not known.
 pub(super) enum Ran {
     Said(String),
-    /// The container or its runtime has ended in the middle.
+    /// The container or its runtime has ended during the run.
     Lost(String),
 }
 
-/// A container that ran when it was asked for.
+/// Container that was running when it was looked up.
 #[derive(Clone, Debug)]
 pub(super) struct Container {
     client: RuntimeServiceClient<Channel>,
@@ -32,8 +32,8 @@ impl Container {
         Self { client, id, shown }
     }
 
-    /// Runs a script, until then. What it says is a word of its own: where there is none it was
-    /// ended by somebody else.
+    /// Runs a script, at most until `until`. A script that ends normally prints a word of its own;
+    /// no output means that it was killed.
     pub(super) async fn script(
         &self,
         script: &str,

@@ -1,18 +1,20 @@
-//! Containers that a mount pod has, by this node's runtime: CRI v1. For pods without a process 1 of
-//! ours; the agent asks, because whoever may use the runtime's socket may do anything on the node.
+//! Containers of mount pods, reached through this node's runtime: CRI v1. For pods without our own
+//! process 1. The agent makes the requests, because access to the runtime's socket gives full
+//! control of the node.
 //!
 //! ```text
 //! driver ──▶ agent: session ─▶ Runtimes: which container ─▶ Container: ExecSync of a script
 //!                      └── /run/flexvol/exec/<name>: what goes in and comes out ──┘
 //! ```
 //!
-//! A script of `sh` runs each program. What the runtime itself would pass on is given to the script
-//! alone: a program that leaves a daemon running would hold its streams for as long as that lives,
-//! and 16 MiB of output would be no answer at all. A program's streams are pipes and files in a
-//! directory of root's, in memory, which both sides see. Secrets go through it as well.
+//! A script of `sh` runs each program. Only the script gets the streams of the runtime itself: a
+//! program that leaves a daemon running would hold them for as long as the daemon lives, and 16 MiB
+//! of output would give no answer at all. The program's streams are pipes and files in a directory
+//! of root, in memory, which both sides see. Secrets are passed through it as well.
 //!
-//! A runtime that does not answer in time may have done what it was asked, or do it later. Then
-//! what was started is looked for in the container by the word in its environment, and ended.
+//! A runtime that does not answer in time may have carried out the request, or may do so later. In
+//! that case the started processes are found in the container by the word in their environment, and
+//! ended.
 
 mod container;
 mod programs;
@@ -38,7 +40,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code as Grpc, Request, Status};
 use tower::service_fn;
 
-/// Where runtimes listen: containerd, CRI-O, cri-dockerd, k3s and RKE2, k0s, `MicroK8s`.
+/// Sockets of runtimes: containerd, CRI-O, cri-dockerd, k3s and RKE2, k0s, `MicroK8s`.
 const SOCKETS: [&str; 6] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -48,13 +50,13 @@ const SOCKETS: [&str; 6] = [
     "/var/snap/microk8s/common/run/containerd.sock",
 ];
 
-/// How long a runtime may take to say which containers it has.
+/// Deadline for a runtime to list its containers.
 const LIST: Duration = Duration::from_secs(2);
 
-/// How often a runtime is looked for that does not listen: it may be starting again.
+/// Pause between two attempts to reach a runtime that does not listen: it may be restarting.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Bits of a mode that let others than the owner write.
+/// Mode bits that let others than the owner write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Labels that kubelet writes on every container.
@@ -63,13 +65,13 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 const POD_UID: &str = "io.kubernetes.pod.uid";
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
-/// This node's runtimes.
+/// Runtimes of this node.
 #[derive(Debug)]
 pub struct Runtimes {
     sockets: Vec<PathBuf>,
 }
 
-/// What a runtime that is asked for a container says.
+/// Answers of a runtime to the search for a container.
 enum Said {
     Has(String),
     Lacks,
@@ -78,13 +80,14 @@ enum Said {
 }
 
 impl Runtimes {
-    /// At this socket, or wherever runtimes listen.
+    /// Returns the runtimes at this socket, or at all usual sockets.
     pub fn at(socket: Option<PathBuf>) -> Self {
         let usual = || SOCKETS.map(PathBuf::from).into();
         Self { sockets: socket.map_or_else(usual, |socket| vec![socket]) }
     }
 
-    /// The container of a registration; a runtime that does not answer is waited for until then.
+    /// Finds the container of a registration; waits for a runtime that does not answer, until
+    /// `until`.
     async fn container(&self, pod: &Registration, until: Instant) -> Result<Container, Fault> {
         loop {
             let (mut answered, mut silent) = (false, None);
@@ -110,13 +113,13 @@ impl Runtimes {
     }
 }
 
-/// As messages call it.
+/// Names the container in messages.
 fn shown(pod: &Registration) -> String {
     let Registration { pod_namespace, pod_name, container_name, .. } = pod;
     format!("mount pod {pod_namespace}/{pod_name} (container {container_name})")
 }
 
-/// It connects when it is used, and again when it has lost its runtime.
+/// Returns a client that connects at its first use, and again after it has lost its runtime.
 fn client(socket: &Path) -> RuntimeServiceClient<Channel> {
     let path: Arc<Path> = socket.into();
     let connector = service_fn(move |_: Uri| {
@@ -128,7 +131,7 @@ fn client(socket: &Path) -> RuntimeServiceClient<Channel> {
     )
 }
 
-/// To a process of root's, where nobody else may put a socket.
+/// Connects to a process of root, at a socket in a directory where only root may write.
 async fn connected(socket: &Path) -> io::Result<UnixStream> {
     let directory = socket.canonicalize()?;
     let stat = directory.parent().unwrap_or(Path::new("/")).metadata()?;
@@ -155,7 +158,7 @@ async fn has(mut client: RuntimeServiceClient<Channel>, pod: &Registration) -> S
         Ok(Err(status)) => return Said::Silent(why(&status)),
         Err(_) => return Said::Silent("does not answer".to_owned()),
     };
-    // The runtime may not know of filters, and the names are to be the pod's.
+    // The runtime may ignore filters, and the names must be the pod's.
     let named = [(POD_NAME, &pod.pod_name), (POD_NAMESPACE, &pod.pod_namespace)];
     let is_it = |found: &crate::wire::runtime::Container| {
         found.state() == ContainerState::ContainerRunning
@@ -165,7 +168,7 @@ async fn has(mut client: RuntimeServiceClient<Channel>, pod: &Registration) -> S
     newest.map_or(Said::Lacks, |found| Said::Has(found.id))
 }
 
-/// What a status says, with what it is because of.
+/// Returns the text of a status, with its causes.
 fn why(status: &Status) -> String {
     let mut text = format!("says {}", status.message());
     let mut source = std::error::Error::source(status);
@@ -176,7 +179,7 @@ fn why(status: &Status) -> String {
     text
 }
 
-/// A request that the runtime ends after so long.
+/// Returns a request that the runtime ends after `allowed`.
 fn exec_sync(id: &str, cmd: Vec<String>, allowed: Duration) -> Request<ExecSyncRequest> {
     let seconds = i64::try_from(allowed.as_secs()).unwrap_or(i64::MAX).saturating_add(1);
     Request::new(ExecSyncRequest { container_id: id.to_owned(), cmd, timeout: seconds })

@@ -15,20 +15,20 @@ const EXEC: &str = include_str!("exec.sh");
 const LAUNCH: &str = include_str!("launch.sh");
 const END: &str = include_str!("end.sh");
 
-/// How long it takes at most to look for what was started and to end it, besides its own time.
+/// Extra time for finding and ending the started processes, besides the time given to them.
 const ENDING: Duration = Duration::from_secs(4);
 
-/// How long a runtime that starts again is waited for.
+/// Wait for a runtime that restarts.
 const RUNTIME: Duration = Duration::from_secs(10);
 
-/// Numbers the programs of this process.
+/// Number of the next program of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// As a signal or a status of a shell's, for who expects that of a process.
+/// Factor from an exit code of the shell to the wait status that callers expect of a process.
 const STATUS: i32 = 256;
 
 impl Runtimes {
-    /// Runs a program to its end. Nothing here mounts: what was lost is run once more.
+    /// Runs a program to its end. No program here mounts, so a lost run is repeated once.
     pub(super) async fn exec(
         &self,
         pod: &Registration,
@@ -63,7 +63,8 @@ impl Runtimes {
         Err(ended(&lost.unwrap_or_default()))
     }
 
-    /// Starts what serves a volume, in place of what a call that was cut off may have started.
+    /// Starts a program that serves a volume, after ending one that an interrupted call may have
+    /// started.
     pub(super) async fn launch(
         &self,
         pod: &Registration,
@@ -93,18 +94,19 @@ impl Runtimes {
 }
 
 impl Container {
-    /// Lets what has this word in its environment finish for so long, and ends it.
+    /// Lets the processes with this word in their environment finish for `patience`, then ends
+    /// them.
     pub(super) async fn end(&self, word: &str, patience: Duration) -> Result<(), Fault> {
         let words = vec![word.to_owned(), patience.as_secs().to_string()];
         match self.script(END, words, Instant::now() + patience + ENDING).await? {
             Ran::Said(said) if said == "ended" => Ok(()),
             Ran::Said(_) => Err(Fault::new(Code::Failed, "what serves a volume cannot be ended")),
-            // With its container.
+            // They ended with their container.
             Ran::Lost(_) => Ok(()),
         }
     }
 
-    /// Whether anything has it.
+    /// Reports whether any process has this word in its environment.
     pub(super) async fn has(&self, word: &str) -> Result<bool, Fault> {
         let words = vec![word.to_owned(), "look".to_owned()];
         Ok(
@@ -113,13 +115,13 @@ impl Container {
     }
 }
 
-/// The program, with what it has in its environment.
+/// Returns the command line that runs the program with its environment.
 fn command(order: &Order, word: &str) -> impl Iterator<Item = String> {
     let words = ["env".to_owned(), word.to_owned()].into_iter().chain(order.env.iter().cloned());
     words.chain([order.program.clone()]).chain(order.args.iter().cloned()).collect::<Vec<_>>().into_iter()
 }
 
-/// A plain name, which `env` takes for a program.
+/// Checks that the program has a plain name, which `env` takes for a program.
 pub(super) fn checked(order: Order) -> Result<Order, Fault> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
     let is_program = order.program.bytes().all(plain) && !order.program.starts_with(['-', '.']);
@@ -135,7 +137,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// What is said while it runs is read: who says a lot is not held up.
+/// Reads the output while the script runs, so that a program with much output is not blocked.
 async fn listening(
     script: impl Future<Output = Result<Ran, Fault>>,
     heard: [Option<Heard>; 2],
@@ -168,7 +170,7 @@ fn input(order: &Order) -> Result<Vec<u8>, Fault> {
     STANDARD.decode(&order.stdin).map_err(Fault::bad)
 }
 
-/// As the kernel has it.
+/// Returns the status in the kernel's form.
 fn status(said: &str) -> Result<i32, Fault> {
     let code = said.strip_prefix("ended ").and_then(|code| code.parse::<u8>().ok());
     let code = code.ok_or_else(|| Fault::new(Code::Failed, "how a program has ended is not known"))?;

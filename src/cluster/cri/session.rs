@@ -1,5 +1,5 @@
-//! What one connection to the agent asks of a mount pod: the same as of a pod's process 1, and
-//! what it starts ends with it unless it says otherwise.
+//! Requests of one connection to the agent for a mount pod: the same as to a pod's process 1. A
+//! program that a connection starts ends with the connection, unless the connection keeps it.
 
 use super::Runtimes;
 use super::container::Container;
@@ -14,19 +14,19 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// No program is run for longer.
+/// Limit for the run time of a program.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// How long it takes at most to start what serves a volume: a driver waits a second longer.
+/// Deadline for the start of a program that serves a volume: a driver waits a second longer.
 const START: Duration = Duration::from_secs(9);
 
-/// How long a runtime that does not answer is waited for by who only asks for a pod.
+/// Wait for a runtime that does not answer, when only the pod is asked for.
 const MOMENT: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether a container still runs.
+/// Pause between two checks that a container still runs.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// As much of what serves a volume has said as is told.
+/// Limit for the reported output of a program that serves a volume, in bytes.
 const WORDS: u64 = 64 << 10;
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ struct End {
     within: u64,
 }
 
-/// What serves a volume, started by this connection.
+/// Program that serves a volume, started by this connection.
 struct Serving {
     pod: Registration,
     container: Container,
@@ -45,26 +45,26 @@ struct Serving {
     kept: bool,
 }
 
-/// One connection.
+/// State of one connection.
 #[derive(Default)]
 pub struct Session {
     serving: Option<Serving>,
 }
 
 impl Session {
-    /// Whether it has started what serves a volume.
+    /// Reports whether it has started a program that serves a volume.
     pub fn serves(&self) -> bool {
         self.serving.is_some()
     }
 }
 
 impl Runtimes {
-    /// Removes what an agent has left that was killed.
+    /// Removes the leftovers of a killed agent.
     pub fn begin(&self) {
         tidy();
     }
 
-    /// What a mount pod does that is asked for this.
+    /// Carries out one request as the mount pod would.
     pub fn answer(
         &self,
         session: &mut Session,
@@ -75,7 +75,7 @@ impl Runtimes {
         Handle::try_current().map_err(failed)?.block_on(self.asked(session, pod, method, params))
     }
 
-    /// A connection has ended.
+    /// Ends the program of a closed connection, unless the program is kept.
     pub fn forget(&self, session: Session) {
         let Some(serving) = session.serving.filter(|serving| !serving.kept) else { return };
         let ending = self.end(&serving.pod, &serving.name, Duration::ZERO);
@@ -134,7 +134,7 @@ impl Runtimes {
             serving.looked = Instant::now();
             match self.container(&serving.pod, Instant::now()).await {
                 Ok(found) if found.id == serving.container.id => {}
-                // The containers of a runtime that starts again run on.
+                // Containers continue to run while their runtime restarts.
                 Err(fault) if fault.code == Code::NoRuntime => {}
                 Err(fault) => return Err(fault),
                 Ok(_) => {
@@ -160,7 +160,7 @@ impl Runtimes {
 
 impl Serving {
     fn new(pod: &Registration, container: Container, name: String, streams: Streams) -> Self {
-        // It stays for as long as the volume is served.
+        // The directory stays for as long as the volume is served.
         let directory = streams.0.clone();
         std::mem::forget(streams);
         Self { pod: pod.clone(), container, name, directory, looked: Instant::now(), kept: false }

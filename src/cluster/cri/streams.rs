@@ -1,5 +1,5 @@
-//! What goes into a program in a container and comes out of it: files and pipes in a directory in
-//! memory that both sides see, and only root.
+//! Input and output of a program in a container: files and pipes in a directory in memory that only
+//! root sees, on both sides.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::files;
@@ -11,27 +11,27 @@ use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::PathBuf;
 use tokio::net::unix::pipe::{self, Receiver};
 
-/// Below flexvol's directory in memory.
+/// Name of the directory below flexvol's directory in memory.
 const EXEC: &str = "exec";
 
-/// How the name of one begins that lasts as long as its program.
+/// Prefix of the name of a directory that lasts only as long as its program.
 pub(super) const SHORT: &str = "run-";
 
-/// As much as a program's answer may have.
+/// Limit for a program's answer, in bytes.
 const ANSWER: usize = 64 << 10;
 
-/// As much as is kept of what a program says besides.
+/// Limit for the other output of a program that is kept, in bytes.
 const OUTPUT: usize = 4 << 10;
 
-/// A directory that is gone when this is.
+/// Directory that is removed with this value.
 pub(super) struct Streams(pub(super) PathBuf);
 
-/// The directory of this name.
+/// Returns the directory of this name.
 pub(super) fn place(name: &str) -> PathBuf {
     paths::run(EXEC).join(name)
 }
 
-/// Removes what an agent that was killed has left, with its secrets.
+/// Removes the leftovers of a killed agent, including its secrets.
 pub(super) fn tidy() {
     for entry in std::fs::read_dir(paths::run(EXEC)).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(SHORT.as_bytes()) {
@@ -41,7 +41,8 @@ pub(super) fn tidy() {
 }
 
 impl Streams {
-    /// A new one, in place of any that was left. `input` is what the program reads.
+    /// Creates a new directory, in place of a leftover one. `input` is the program's standard
+    /// input.
     pub(super) fn make(name: &str, input: &[u8]) -> Result<Self> {
         let path = place(name);
         files::make_private(&paths::run(EXEC))?;
@@ -56,7 +57,8 @@ impl Streams {
         Ok(made)
     }
 
-    /// Pipes for what it says: its standard output, and, apart if that is an answer, its errors.
+    /// Creates the pipes for its output: one for both streams or, if standard output is an answer,
+    /// two.
     pub(super) fn listen(&self, answering: bool) -> Result<[Option<Heard>; 2]> {
         let pipe = |name: &str, limit, first| {
             let path = self.0.join(name);
@@ -78,7 +80,7 @@ impl Drop for Streams {
     }
 }
 
-/// What a program says: its beginning, or its end.
+/// Output of a program: its beginning, or its end.
 pub(super) struct Heard {
     pipe: Receiver,
     bytes: Vec<u8>,
@@ -87,7 +89,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Reads for as long as it is polled.
+    /// Reads output for as long as it is polled.
     pub(super) async fn listen(&mut self) {
         while self.pipe.readable().await.is_ok() {
             self.take();
@@ -96,7 +98,7 @@ impl Heard {
         std::future::pending::<()>().await;
     }
 
-    /// Reads what is there, but no more than a pipe holds: another one may write without end.
+    /// Reads the available output, but no more than a pipe holds: a process may write without end.
     fn take(&mut self) {
         let mut bytes = [0; 16 << 10];
         for _ in 0..8 {
@@ -118,7 +120,7 @@ impl Heard {
         }
     }
 
-    /// All of it, once the program has ended.
+    /// Returns the output, once the program has ended.
     pub(super) fn text(mut self) -> String {
         self.take();
         String::from_utf8_lossy(&self.bytes).into_owned()

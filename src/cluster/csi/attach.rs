@@ -1,5 +1,5 @@
-//! `ControllerPublishVolume` and `ControllerUnpublishVolume`: `attach` and `detach`, which get the
-//! node's name as Kubernetes has it.
+//! `ControllerPublishVolume` and `ControllerUnpublishVolume`: calls of `attach` and `detach`, which
+//! get the node's name in Kubernetes.
 
 use super::handle::Handle;
 use super::program::{Answer, Budget};
@@ -9,7 +9,7 @@ use flexvol_protocol::{Call, Options};
 use tonic::Status;
 
 impl Served {
-    /// Attaches the volume; the device there.
+    /// Attaches the volume, and returns the device on the node.
     pub(super) fn attach(&self, request: &Attach, budget: Budget) -> Result<String, Status> {
         self.check_controller()?;
         self.check_node(&request.node)?;
@@ -22,7 +22,7 @@ impl Served {
         {
             return Ok(device);
         }
-        // Whatever comes of it, the volume may be attached from now on.
+        // The volume may be attached from now on, whether or not the call succeeds.
         self.note(id, |entry| entry.attach(&request.node, ""))?;
         let call = Call::Attach { options, node: request.node.clone() };
         let device = match self.program.call(&call, &guard, budget)? {
@@ -33,7 +33,7 @@ impl Served {
         Ok(device)
     }
 
-    /// Whether a volume that was attached still is. Only a clear yes counts.
+    /// Asks the driver whether an attached volume still is attached. Only a clear yes counts.
     fn is_attached(
         &self,
         options: &Options,
@@ -45,10 +45,10 @@ impl Served {
         Ok(matches!(self.program.call(&call, guard, budget)?, Answer::Done(status) if status.attached))
     }
 
-    /// Detaches the volume from a node, or from every one that is known of.
+    /// Detaches the volume from a node, or from all known nodes.
     pub(super) fn detach(&self, id: &str, node: Option<String>, budget: Budget) -> Result<(), Status> {
         self.check_controller()?;
-        // What has no name was never attached.
+        // A volume without a name was never attached.
         let Some(Handle::Persistent(name)) = Handle::parse(id) else { return Ok(()) };
         let guard = self.locks.take(&[&format!("attach {id}")])?;
         let known = || self.journal.get(id).map(|entry| entry.attached.into_keys().collect());
@@ -68,8 +68,8 @@ impl Served {
         Err(Status::unimplemented("the driver does not attach volumes"))
     }
 
-    /// Who serves a node and the controller knows of one node. Else it is Kubernetes that names
-    /// nodes, those that have registered.
+    /// Fails if this process also serves its own node, and `node` is another one. A controller
+    /// alone accepts all names: Kubernetes names only nodes that have registered.
     fn check_node(&self, node: &str) -> Result<(), Status> {
         if self.role == Role::Controller || node == self.node {
             return Ok(());

@@ -1,18 +1,18 @@
-//! What kubelet does itself for a driver that lacks the verb, as a FlexVolume driver of its own.
+//! Work of kubelet for a driver that lacks the verb, in the form of a FlexVolume driver.
 //!
 //! `flexvold` executes itself under the name [`NAME`] for it: mounting, formatting and their helper
-//! programs have no place in a process with threads, and what asks a server may wait for it for
-//! ever. It is called, watched and stopped like any other driver.
+//! programs do not belong in a process with threads, and a call that asks a server may hang
+//! forever. It is called, watched and stopped like any other driver.
 //!
-//! | verb | what is done |
+//! | verb | action |
 //! |---|---|
 //! | `mountdevice DIR DEVICE JSON` | formats the device if it is blank and not read-only, mounts it |
 //! | `mount DIR STAGED JSON` | binds the staged directory, read-only if the JSON says so |
 //! | `unmount DIR`, `unmountdevice DIR` | unmounts |
 //! | `expandfs JSON DEVICE DIR NEW OLD` | grows the file system to its device |
-//! | `usage DIR` | says how full the file system is: [`Usage`] as JSON, in `device` |
-//! | `pulse DIR` | fails if the mount is dead: nobody serves it |
-//! | `end CALL` | ends what a call of the driver has left running; says in `device` which could not be ended |
+//! | `usage DIR` | returns the use of the file system: [`Usage`] as JSON, in `device` |
+//! | `pulse DIR` | fails if the mount is dead: no process serves it |
+//! | `end CALL` | ends leftover processes of a driver's call; `device` lists those that remain |
 
 use super::{running, target};
 use crate::executed;
@@ -27,40 +27,40 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What `flexvold` is called as to be it.
+/// Name under which `flexvold` executes itself for this work.
 pub const NAME: &str = "flexvold-by-kubelet";
 
-/// Verbs that are none of FlexVolume's.
+/// Verb of our own, which FlexVolume does not have.
 pub const USAGE: &str = "usage";
 /// See [`USAGE`].
 pub const PULSE: &str = "pulse";
 /// See [`USAGE`].
 pub const END: &str = "end";
 
-/// A mount that is silent for longer is not dead.
+/// Wait for an answer of a mount: a mount that is silent for longer does not count as dead.
 const PULSE_WAIT: Duration = Duration::from_secs(3);
 
-/// How full a file system is, as statvfs(3) has it.
+/// Use of a file system, with the values of statvfs(3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Bytes of a block.
+    /// Size of a block, in bytes.
     pub block: u64,
-    /// Of the file system.
+    /// Blocks of the file system.
     pub blocks: u64,
-    /// Free for root.
+    /// Blocks that are free for root.
     pub free_blocks: u64,
-    /// Free for all.
+    /// Blocks that are free for all users.
     pub available_blocks: u64,
     /// Inodes.
     pub files: u64,
-    /// Free for root.
+    /// Inodes that are free for root.
     pub free_files: u64,
-    /// Free for all.
+    /// Inodes that are free for all users.
     pub available_files: u64,
 }
 
-/// What `main` does: one verb, one reply.
+/// Executes one verb, and gives one reply: the `main` of this program.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     executed::give(&answer(arguments))
 }
@@ -80,7 +80,7 @@ fn answer(arguments: &[OsString]) -> Reply {
     }
 }
 
-/// The verbs that are none of FlexVolume's; `None` for others.
+/// Executes the verbs that FlexVolume does not have; `None` for others.
 fn asked(verb: &OsStr, rest: &[OsString]) -> Option<anyhow::Result<Reply>> {
     let word = || rest.first().context("a word is missing");
     let target = || Ok(TargetPath::parse(word()?)?);
@@ -119,7 +119,7 @@ fn pulse(target: &TargetPath) -> anyhow::Result<Reply> {
     Ok(Reply::success())
 }
 
-/// `None` for what kubelet does not do either.
+/// Performs a verb of FlexVolume; `None` for one that kubelet does not perform either.
 fn perform(call: &Call) -> anyhow::Result<Option<()>> {
     match call {
         Call::MountDevice { target, device, options } => {

@@ -1,4 +1,4 @@
-//! What a volume shall be able to do, as CSI says it, and what FlexVolume makes of it. Pure.
+//! Capability of a volume as CSI requests it, and its meaning for FlexVolume. Pure.
 
 use crate::wire::csi::VolumeCapability;
 use crate::wire::csi::volume_capability::access_mode::Mode;
@@ -6,23 +6,23 @@ use crate::wire::csi::volume_capability::{AccessType, MountVolume};
 use flexvol_protocol::{FsGroup, FsGroupSpelling};
 use tonic::Status;
 
-/// A mounted volume; FlexVolume has no others.
+/// Capability of a mounted volume; FlexVolume has no other volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Who may use it, and how.
+    /// Access mode: the number of nodes and pods, and their right to write.
     pub mode: Mode,
-    /// Empty leaves it to the driver.
+    /// File system; if empty, the driver chooses it.
     pub fs_type: String,
     /// Mount options of the PersistentVolume, without `ro` and `rw`.
     pub mount_flags: Vec<String>,
-    /// Whether `ro` is among them.
+    /// True if the mount options of the PersistentVolume contain `ro`.
     pub read_only_flag: bool,
-    /// The pod's fsGroup, if the driver is to see to it.
+    /// fsGroup of the pod, if the driver has to apply it.
     pub group: Option<FsGroup>,
 }
 
 impl Capability {
-    /// Checks what was asked for.
+    /// Checks a requested capability.
     pub fn parse(capability: Option<&VolumeCapability>) -> Result<Self, Status> {
         let capability = capability.ok_or_else(|| missing("volume_capability"))?;
         let mount = match &capability.access_type {
@@ -52,13 +52,13 @@ impl Capability {
         })
     }
 
-    /// Whether writing is forbidden, whatever else the request says.
+    /// Reports whether writing is forbidden, whatever else the request says.
     pub fn is_read_only(&self) -> bool {
         let reader = matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly);
         reader || self.read_only_flag
     }
 
-    /// Whether only one pod may have the volume.
+    /// Reports whether a single pod has exclusive access.
     pub fn is_exclusive(&self) -> bool {
         self.mode == Mode::SingleNodeSingleWriter
     }
@@ -75,12 +75,12 @@ fn group(text: &str) -> Result<Option<FsGroup>, Status> {
     }
 }
 
-/// What every request must have and this one has not.
+/// Returns the error for a required field that is missing.
 pub fn missing(field: &str) -> Status {
     invalid(&format!("{field} is missing"))
 }
 
-/// A request that can never succeed.
+/// Returns the error for a request that can never succeed.
 pub fn invalid(message: &str) -> Status {
     Status::invalid_argument(flexvol_protocol::text::one_line(message, 1024))
 }

@@ -1,4 +1,4 @@
-//! What becomes of a driver's answer: one table from verdict to gRPC code. Pure.
+//! gRPC code for a driver's answer: one table from verdict to code. Pure.
 //!
 //! | answer | code |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | cannot be executed | `FAILED_PRECONDITION` |
 //! | not now: no descriptor, process, memory or disk is left | `RESOURCE_EXHAUSTED` |
 //!
-//! kubelet takes `DEADLINE_EXCEEDED`, UNAVAILABLE, ABORTED and `RESOURCE_EXHAUSTED` as "may still
+//! kubelet treats `DEADLINE_EXCEEDED`, UNAVAILABLE, ABORTED and `RESOURCE_EXHAUSTED` as "may still
 //! be going on", and all others as final.
 
 use super::exhaustion;
@@ -21,10 +21,10 @@ use flexvol_protocol::failure::{Code as FailureCode, Failure};
 use flexvol_protocol::text::one_line;
 use tonic::{Code, Status};
 
-/// The longest message of a status; it becomes a pod's Event.
+/// Limit for the message of a status, in bytes; the message becomes a pod's Event.
 const LIMIT: usize = 1024;
 
-/// The status of a call that was no success.
+/// Returns the status of a call that did not succeed.
 pub fn of_exchange(exchange: &Exchange, habits: &Habits) -> Status {
     let message = one_line(&exchange.verdict.to_string(), LIMIT);
     Status::new(code(exchange, habits), message)
@@ -50,7 +50,7 @@ fn meaning(message: &str, habits: &Habits) -> Code {
     found.map_or(Code::Internal, |rule| rule.code)
 }
 
-/// The status of something that this process found or could not do by itself.
+/// Returns the status for an error of this process, not of the driver.
 pub fn of_error(error: &anyhow::Error) -> Status {
     let code = match error.downcast_ref::<Failure>().map(Failure::code) {
         Some(FailureCode::BadCall | FailureCode::BadOptions | FailureCode::Denied) => Code::InvalidArgument,

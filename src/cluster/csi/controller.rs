@@ -1,8 +1,8 @@
 //! The Controller service: attaching, and a provisioner that keeps no state.
 //!
 //! `CreateVolume` makes nothing: the parameters of the StorageClass become the options of the
-//! volume, and its name the handle. What is behind them is there already, or the driver makes it
-//! when it mounts. So `DeleteVolume` deletes nothing either.
+//! volume, and its name becomes the handle. The storage exists already, or the driver makes it when
+//! it mounts. So `DeleteVolume` deletes nothing either.
 
 use super::capability::{Capability, invalid, missing};
 use super::handle::{Handle, of_name};
@@ -17,7 +17,7 @@ use crate::wire::csi::validate_volume_capabilities_response::Confirmed;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// What the provisioner of Kubernetes adds to the parameters, and what is for it alone.
+/// Prefixes of parameters that the provisioner of Kubernetes adds, or that are for it alone.
 const NOT_FOR_DRIVERS: [&str; 2] = ["csi.storage.k8s.io/", "storage.kubernetes.io/"];
 
 /// CSI's limit for the name of a volume.
@@ -116,7 +116,7 @@ impl Served {
     }
 }
 
-/// What `CreateVolume` answers: pure, because no volume is made.
+/// Returns the answer to `CreateVolume`. Pure, because no volume is made.
 pub fn create(request: csi::CreateVolumeRequest) -> Result<csi::CreateVolumeResponse, Status> {
     let csi::CreateVolumeRequest { name, volume_capabilities, parameters, capacity_range, .. } = request;
     let name = text("name", name)?;
@@ -145,7 +145,7 @@ fn check_all(capabilities: &[csi::VolumeCapability]) -> Result<(), Status> {
     capabilities.iter().try_for_each(|each| Capability::parse(Some(each)).map(drop))
 }
 
-/// What `ValidateVolumeCapabilities` answers: pure.
+/// Returns the answer to `ValidateVolumeCapabilities`. Pure.
 pub fn validate(
     request: csi::ValidateVolumeCapabilitiesRequest,
 ) -> Result<csi::ValidateVolumeCapabilitiesResponse, Status> {

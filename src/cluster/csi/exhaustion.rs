@@ -1,17 +1,18 @@
-//! What a node has run out of, and will have again: kubelet is told to ask later.
+//! Exhausted resources of a node, which will be free again: kubelet is told to retry later.
 
 use rustix::io::Errno;
 
-/// Descriptors, processes, memory, disk.
+/// Errors for a lack of descriptors, processes, memory or disk space.
 const EXHAUSTION: [Errno; 6] =
     [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC, Errno::DQUOT];
 
-/// Whether a program was not started for want of something, as the standard library says it.
+/// Reports whether a program was not started for lack of a resource. `reason` is the text of the
+/// standard library.
 pub fn is_reason(reason: &str) -> bool {
     EXHAUSTION.iter().any(|errno| std::io::Error::from(*errno).to_string() == reason)
 }
 
-/// The same of what this process could not do.
+/// Reports whether this process failed for lack of a resource.
 pub fn is_cause(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let errno = cause.downcast_ref::<Errno>().copied();

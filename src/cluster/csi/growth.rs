@@ -1,4 +1,4 @@
-//! `NodeGetVolumeStats` and `NodeExpandVolume`: of volumes that are here.
+//! `NodeGetVolumeStats` and `NodeExpandVolume`, for volumes on this node.
 
 use super::by_kubelet;
 use super::by_kubelet::Usage;
@@ -14,14 +14,14 @@ use flexvol_protocol::{Call, Options};
 use std::time::Duration;
 use tonic::Status;
 
-/// How long a file system may take to say how full it is.
+/// Deadline for a file system to report its use.
 const STATS_WAIT: Duration = Duration::from_secs(20);
 
 impl Served {
-    /// How full the volume is.
+    /// Returns the usage of the volume, in bytes and in inodes.
     pub(super) fn stats(&self, request: &At, budget: Budget) -> Result<NodeGetVolumeStatsResponse, Status> {
         self.find(request)?;
-        // One at a time: of a file system that hangs, one process waits for it.
+        // One question at a time: then only one process waits for a file system that hangs.
         let guard = self.locks.take(&[&format!("stats {}", request.id)])?;
         let found = target::look(&request.path)?;
         if found != Standing::Mounted && !(self.ground.habits.mountless && found == Standing::Directory) {
@@ -33,7 +33,7 @@ impl Served {
         Ok(NodeGetVolumeStatsResponse { usage: vec![bytes(&usage), inodes(&usage)] })
     }
 
-    /// Tells the driver that the volume has grown; how large it is now.
+    /// Tells the driver that the volume has grown, and returns its size.
     pub(super) fn expand(
         &self,
         request: &At,
@@ -49,12 +49,12 @@ impl Served {
         let device = entry.staged.map(|staged| staged.device).unwrap_or_default();
         let options =
             Options::parse(&entry.options).map_err(|failure| Status::internal(failure.message()))?;
-        // The driver knows the volume by where it has mounted it.
+        // The driver knows the volume by the path at which it has mounted it.
         let inner = self.inner_in_use(&request.id, &request.path)?.map(|inner| inner.target);
         let (target, new_bytes) = (inner.unwrap_or_else(|| request.path.clone()), bytes.unsigned_abs());
         let call = Call::ExpandFs { options, device, target, new_bytes, old_bytes: 0 };
         if let Answer::NotSupported = self.program.call(&call, &guard, budget)? {
-            // Without a device there is nothing to grow: a share is as large as its server has it.
+            // Without a device there is nothing to grow: the server decides the size of a share.
             self.by_kubelet.call(&call, &guard, budget)?;
         }
         Ok(bytes)
@@ -70,7 +70,7 @@ fn not_found(request: &At) -> Status {
     Status::not_found(format!("volume {} is not published at {}", request.id, request.path))
 }
 
-/// The size that is asked for.
+/// Returns the requested size.
 pub fn size(range: Option<CapacityRange>) -> Result<i64, Status> {
     let range = range.ok_or_else(|| missing("capacity_range"))?;
     let bytes = if range.required_bytes > 0 { range.required_bytes } else { range.limit_bytes };
@@ -118,7 +118,7 @@ mod tests {
         assert!(size(None).is_err());
     }
 
-    /// As df shows it: ext4 keeps a twentieth for root, which pods cannot have.
+    /// The numbers are those of df: ext4 reserves a twentieth for root, which pods cannot use.
     #[test]
     fn what_is_kept_for_root_is_neither_used_nor_available() {
         let usage = Usage {

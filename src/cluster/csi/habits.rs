@@ -1,9 +1,9 @@
-//! What a driver does otherwise than CSI expects, as data. Pure.
+//! Deviations of a driver from what CSI expects, as data. Pure.
 //!
-//! A driver that kubelet gets along with needs nothing here: one that prints its failure on
-//! standard error, or that fails when a volume is mounted already, is heard and called as kubelet
-//! does it. What is known of drivers that many have is in `habits.json` beside this file; an
-//! admin's own file has the same form and wins.
+//! A driver that works with kubelet needs no entry here: a driver that prints its failure on
+//! standard error, or that fails when a volume is mounted already, is handled as kubelet does it.
+//! Habits of widely used drivers are in `habits.json` beside this file; an admin's own file has the
+//! same form and takes precedence.
 
 use flexvol_model::drivers;
 use flexvol_model::installed::Installed;
@@ -14,46 +14,48 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use tonic::Code;
 
-/// The habits that are known.
+/// Built-in habits of known drivers.
 const KNOWN: &str = include_str!("habits.json");
 
 /// Our own name for the option with further mount options.
 const MOUNT_OPTIONS: &str = "mountOptions";
 
-/// What is peculiar about one driver.
+/// Habits of one driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a habit of its own, and a key of the file")]
 pub struct Habits {
-    /// Its `mount` writes files into the directory and mounts nothing; `unmount` is called whether
-    /// anything is mounted or not.
+    /// True if its `mount` writes files into the directory and mounts nothing; `unmount` is called
+    /// whether or not anything is mounted.
     pub mountless: bool,
-    /// Its `mount` deletes or hides what is in the directory: only an empty one is given to it.
+    /// True if its `mount` deletes or hides the content of the directory: it gets only an empty
+    /// one.
     pub empty_directory: bool,
-    /// Its `unmount` fails where nothing is mounted, and is not called there.
+    /// True if its `unmount` fails when nothing is mounted, and is not called then.
     pub unmount_needs_mount: bool,
-    /// Its `mountdevice` gets the secrets of `NodeStageVolume`, which kubelet gave to `mount`
-    /// alone.
+    /// True if its `mountdevice` gets the secrets of `NodeStageVolume`, which kubelet gave to
+    /// `mount` alone.
     pub stage_secrets: bool,
-    /// It answers `expandfs` with no more than its usage: its volumes are as large as their server
-    /// has them, and growing them is not offered.
+    /// True if it answers `expandfs` only with its usage text: the server decides the size of its
+    /// volumes, and growth is not offered.
     pub fixed_size: bool,
-    /// It works only in directories of FlexVolume's shape, `pods/*/volumes/VENDOR~DRIVER/NAME`:
-    /// it gets them in our own tree, also if it does not attach.
+    /// True if it works only in directories of FlexVolume's shape,
+    /// `pods/*/volumes/VENDOR~DRIVER/NAME`: it gets them in our own tree, even if it does not
+    /// attach.
     pub own_tree: bool,
-    /// Which of its options has mount options.
+    /// Option of the driver that takes mount options.
     pub mount_options: Option<MountOptions>,
-    /// What its messages mean, the first that fits.
+    /// Meanings of its messages; the first match counts.
     pub messages: Vec<Meaning>,
 }
 
-/// The option that mount flags of a PersistentVolume go into.
+/// Option that takes the mount flags of a PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MountOptions {
     /// Its name.
     pub option: String,
-    /// What stands between two of them.
+    /// Separator between two mount flags.
     #[serde(default = "comma")]
     pub separator: String,
 }
@@ -62,18 +64,18 @@ fn comma() -> String {
     ",".to_owned()
 }
 
-/// A failure whose message has these words.
+/// Meaning of a failure, by a text in its message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Meaning {
-    /// Compared without regard to case.
+    /// Text to find, compared without regard to case.
     pub contains: String,
-    /// The gRPC code, as `NOT_FOUND`.
+    /// gRPC code, such as `NOT_FOUND`.
     #[serde(deserialize_with = "code")]
     pub code: Code,
 }
 
-/// The codes that a driver's message can mean, by their names in gRPC.
+/// Codes that a driver's message can mean, by their names in gRPC.
 const CODES: [(&str, Code); 8] = [
     ("INVALID_ARGUMENT", Code::InvalidArgument),
     ("NOT_FOUND", Code::NotFound),
@@ -95,8 +97,8 @@ fn code<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Resul
 }
 
 impl Habits {
-    /// Of the driver of that name; `own` is the admin's file, `installed` who it is if it is one of
-    /// ours.
+    /// Returns the habits of the driver `name`. `own` is the admin's file, `installed` identifies
+    /// the driver if it is one of ours.
     pub fn of(name: &DriverName, own: Option<&str>, installed: Option<&Installed>) -> Result<Self> {
         let name = name.to_string();
         let known = parse("the built-in habits", KNOWN)?.remove(&name);
@@ -106,13 +108,14 @@ impl Habits {
         Ok(habits)
     }
 
-    /// What the driver can do, out of what its `init` says.
+    /// Derives the driver's capabilities from the answer of its `init`.
     pub fn of_init(&self, said: Capabilities) -> Capabilities {
         Capabilities { requires_fs_resize: said.requires_fs_resize && !self.fixed_size, ..said }
     }
 }
 
-/// The option of our own driver, or the one that the profile of a foreign one translates into it.
+/// Returns the option of our own driver, or the one that a foreign driver's profile translates into
+/// it.
 fn mount_options(name: &str, installed: Option<&Installed>) -> Option<MountOptions> {
     let ours =
         installed.map(|installed| installed.driver.options().iter().any(|each| each.name == MOUNT_OPTIONS));
@@ -125,8 +128,8 @@ fn mount_options(name: &str, installed: Option<&Installed>) -> Option<MountOptio
     option.map(|option| MountOptions { option: option.to_owned(), separator: comma() })
 }
 
-/// Which of our drivers an executable is: its side file says so. Beside another's, which
-/// `flexvol install --binary` has put there, the side file is of none.
+/// Identifies an executable as one of our drivers, by its side file. A side file beside a foreign
+/// executable, from `flexvol install --binary`, identifies none.
 pub fn installed(name: &DriverName, side_file: Option<&str>) -> Result<Option<Installed>> {
     let Some(text) = side_file else { return Ok(None) };
     let settings = flexvol_model::side_file::parse(text)?;
@@ -136,12 +139,12 @@ pub fn installed(name: &DriverName, side_file: Option<&str>) -> Result<Option<In
     Installed::identify(Some(name.directory()), name.executable(), settings).map(Some)
 }
 
-/// The names of the drivers whose habits are known, for documents and tests.
+/// Returns the names of the drivers with built-in habits, for documents and tests.
 pub fn known() -> Result<Vec<String>> {
     Ok(parse("the built-in habits", KNOWN)?.into_keys().collect())
 }
 
-/// Whether a driver of ours is called so.
+/// Reports whether one of our drivers has this name.
 pub fn is_ours(name: &DriverName) -> bool {
     drivers::find(name.driver()).is_some()
 }
@@ -191,7 +194,7 @@ mod tests {
         assert!(super::installed(&name, None).unwrap().is_none());
     }
 
-    /// It may even be called like one of ours.
+    /// A foreign driver may even have the name of one of ours.
     #[test]
     fn a_driver_of_another_s_that_was_installed_is_none_of_ours() {
         for name in ["example.com/pydrv", "example.com/tmpfs"] {

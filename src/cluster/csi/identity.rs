@@ -1,4 +1,4 @@
-//! The Identity service: the name of the driver, what it can do, and whether it is ready.
+//! Identity service: the driver's name, its capabilities, and its readiness.
 
 use super::rpc::{Asked, answer};
 use super::served::Served;

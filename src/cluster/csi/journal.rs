@@ -1,14 +1,14 @@
-//! What is attached, staged and published on this node, on disk.
+//! Journal on disk: the volumes that are attached, staged and published on this node.
 //!
-//! One file a volume, written before the driver is called and after it has answered: a call that a
-//! kill or a deadline cut short is known by its phase. There is no secret in it, and it may be
-//! lost: then what is mounted is found in the mount table, and only a driver without mounts of its
-//! own has nothing to be found by.
+//! Each volume has one file, written before the driver is called and after it has answered: the
+//! phase in it shows that a kill or a deadline interrupted a call. The file contains no secret, and
+//! it may be lost: then mounts are found in the mount table, and only the volumes of a driver
+//! without mounts cannot be found.
 //!
-//! What a file holds is an [`Entry`].
+//! A file contains an [`Entry`].
 //!
-//! A power cut may lose or damage it, and ends every mount as well; so it is not synced to disk,
-//! except for a driver that mounts nothing.
+//! A power failure may lose or damage the file, but it ends every mount as well. So the file is not
+//! synced to disk, except for a driver that mounts nothing.
 
 use super::name::hash;
 use anyhow::{Context as _, Result};
@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a file that cannot be read is called from then on.
+/// Extension of an unreadable file that was set aside.
 const BROKEN: &str = "broken";
 
-/// The volumes of one driver. Who changes an entry holds the volume's lock.
+/// Volumes of one driver. A caller that changes an entry holds the volume's lock.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
@@ -31,7 +31,7 @@ pub struct Journal {
     known: Mutex<Known>,
 }
 
-/// The volumes by their ids, and whose a path is.
+/// Volumes by id, and the owner of each path.
 #[derive(Debug, Default)]
 struct Known {
     entries: BTreeMap<String, Entry>,
@@ -56,8 +56,8 @@ impl Known {
 }
 
 impl Journal {
-    /// Reads what an earlier process has left of a driver's; beside it the files that cannot be
-    /// read, which are set aside. If it is to be `durable`, it outlives a power cut.
+    /// Reads the journal of a driver that an earlier process has left. Sets unreadable files aside,
+    /// and returns a message for each of them. A `durable` journal survives a power failure.
     pub fn open(directory: PathBuf, driver: &DriverName, durable: bool) -> Result<(Self, Vec<String>)> {
         files::make_private(&directory)?;
         let (mut known, mut broken) = (Known::default(), Vec::new());
@@ -75,17 +75,17 @@ impl Journal {
         Ok((Self { directory, driver: driver.to_string(), durable, known: Mutex::new(known) }, broken))
     }
 
-    /// What is known of a volume.
+    /// Returns the entry of a volume.
     pub fn get(&self, id: &str) -> Option<Entry> {
         self.known().entries.get(id).cloned()
     }
 
-    /// Whose directory this is.
+    /// Returns the id of the volume that owns a directory.
     pub fn owner_of(&self, path: &TargetPath) -> Option<String> {
         self.known().owners.get(&key(path)).cloned()
     }
 
-    /// The publishes that were begun and have not ended: the volume's id, and where.
+    /// Returns the publishes that were begun and have not ended: volume id and target of each.
     pub fn begun(&self) -> Vec<(String, TargetPath)> {
         let known = self.known();
         let all =
@@ -96,17 +96,17 @@ impl Journal {
             .collect()
     }
 
-    /// How many volumes are known.
+    /// Returns the number of known volumes.
     pub fn len(&self) -> usize {
         self.known().entries.len()
     }
 
-    /// Whether no volume is known.
+    /// Reports whether no volume is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Changes what is known, on disk first.
+    /// Changes the entry of a volume, on disk first.
     pub fn change(&self, id: &str, change: impl FnOnce(&mut Entry)) -> Result<()> {
         let before = self.get(id);
         let mut entry = before.clone().unwrap_or_default();
@@ -128,9 +128,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets what is no longer so. That it is gone holds whether it can be noted or not: on a
-    /// full disk the file stays as it was, which says of a directory that is gone that it was
-    /// published.
+    /// Removes something that is gone from an entry, even if that cannot be written: on a full disk
+    /// the file stays as it was, and still names a published directory that does not exist any
+    /// more.
     pub fn forget(&self, id: &str, change: impl Fn(&mut Entry)) {
         if let Err(error) = self.change(id, &change) {
             tracing::warn!(volume = id, reason = format!("{error:#}"), "what is gone could not be noted");
@@ -146,13 +146,13 @@ impl Journal {
     }
 }
 
-/// The file of a volume.
+/// Returns the file name of a volume.
 fn name_of(id: &str) -> String {
     format!("{}.{EXTENSION}", hash(id.as_bytes()))
 }
 
-/// The files of volumes, the oldest first: of two that say they have a path, the last one has it.
-/// Removes what writers that were killed have left.
+/// Returns the files of volumes, the oldest first: if two claim the same path, the last one has it.
+/// Removes the leftovers of killed writers.
 fn by_age(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for file in directory.read_dir()? {
@@ -167,7 +167,7 @@ fn by_age(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files.into_iter().map(|(_, path)| path).collect())
 }
 
-/// What a writer that was killed has left.
+/// Reports whether a file is the leftover of a killed writer.
 fn is_draft(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
@@ -233,7 +233,7 @@ mod tests {
         assert!(journal(state.path()).is_empty() && state.path().read_dir().unwrap().count() == 0);
     }
 
-    /// On a full disk what was forgotten is still in its file; who has the path now wrote later.
+    /// On a full disk a forgotten path is still in its file; the present owner's file is newer.
     #[test]
     fn a_path_is_its_last_writer_s_until_that_one_gives_it_back() {
         let state = tempfile::tempdir().unwrap();

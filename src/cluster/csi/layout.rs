@@ -1,14 +1,14 @@
 //! FlexVolume's own directories: for drivers that attach, for drivers that refuse other paths, and
 //! for targets of another driver's.
 //!
-//! A driver that attaches finds the device that `mountdevice` has mounted by the path that `mount`
-//! is called with, because with kubelet one follows from the other. CSI's paths say neither whose
-//! volume it is nor where it is staged, and drivers that are careful refuse them. So below our own
-//! state there is a tree as kubelet has it, in which the driver works, and what it mounts there for
-//! a pod is shown at CSI's target.
+//! A driver that attaches derives the path of the mounted device from the path of `mount`, because
+//! kubelet's paths allow that. CSI's paths tell neither the owner of the volume nor its staging
+//! path, and careful drivers refuse them. So our own state contains a tree with kubelet's layout.
+//! The driver works in it, and its mount for a pod is shown at CSI's target.
 //!
-//! The same where the target is a FlexVolume's, of a driver behind which this one serves as a CSI
-//! driver: that driver holds the target's lock until it is answered, and the directory is its own.
+//! The same applies if the target belongs to a FlexVolume driver that uses this one as its CSI
+//! driver: that driver holds the target's lock until it gets the answer, and the directory is its
+//! own.
 //!
 //! ```text
 //! <state>/<CSI name>/kubelet/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<volume>
@@ -30,16 +30,16 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use tonic::Status;
 
-/// A volume for one target, in our own tree.
+/// Volume for one target, in our own tree.
 #[derive(Debug)]
 pub struct Inner {
     volume: PodVolume,
-    /// What `mount` and `unmount` are called with.
+    /// Path for `mount` and `unmount`.
     pub target: TargetPath,
 }
 
 impl Served {
-    /// What `mountdevice` and `unmountdevice` are called with.
+    /// Returns the path for `mountdevice` and `unmountdevice`.
     pub(super) fn global(&self, id: &str) -> Result<TargetPath, Status> {
         let Some(Handle::Persistent(name)) = Handle::parse(id) else {
             return Err(Status::not_found("no such volume"));
@@ -47,8 +47,8 @@ impl Served {
         self.as_kubelet_has_it(name, "").global().map_err(|failure| Status::internal(failure.message()))
     }
 
-    /// Where the driver mounts for a pod, if that is not the target itself; `None` for a volume
-    /// that has no such place.
+    /// Returns the place where the driver mounts for a pod, if that is not the target itself;
+    /// `None` for a volume that has no such place.
     pub(super) fn inner(&self, id: &str, target: &TargetPath) -> Option<Inner> {
         let name = match Handle::parse(id)? {
             Handle::Persistent(name) => name,
@@ -59,7 +59,7 @@ impl Served {
         Some(Inner { volume, target })
     }
 
-    /// The same, if anything is there.
+    /// Returns the same place, if anything is there.
     pub(super) fn inner_in_use(&self, id: &str, target: &TargetPath) -> Result<Option<Inner>, Status> {
         let Some(inner) = self.inner(id, target) else { return Ok(None) };
         Ok((target::look(&inner.target)? != Standing::Missing).then_some(inner))
@@ -88,12 +88,12 @@ impl Inner {
     }
 }
 
-/// Whether kubelet made this directory for a FlexVolume driver.
+/// Reports whether kubelet made this directory for a FlexVolume driver.
 pub(super) fn is_flex_volume(target: &TargetPath) -> bool {
     VolumeDir::of(target).driver.is_some()
 }
 
-/// Makes a directory of our own tree, with those above it.
+/// Makes a directory of our own tree, and those above it.
 pub(super) fn make(path: &TargetPath) -> Result<(), Status> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path.as_path());
     made.with_context(|| format!("make {path}")).map_err(|error| of_error(&error))

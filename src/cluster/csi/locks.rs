@@ -1,7 +1,7 @@
-//! One call at a time for a volume, and for a directory.
+//! Locks: one call at a time for a volume, and for a directory.
 //!
-//! A call that finds its volume busy fails at once (ABORTED): Kubernetes asks again. A lock is
-//! held until the driver's process is gone, however the call has ended for its caller.
+//! A call that finds its volume busy fails at once (ABORTED): Kubernetes retries it. A lock is held
+//! until the driver's process is gone, even if the call has ended for its caller.
 
 use super::running::{Call, Files, Id, Note, Process, left_behind};
 use anyhow::Result;
@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// How long a driver's process that a killed `flexvold` has left may go on.
+/// Time that a driver's process may go on after its `flexvold` was killed.
 const ALLOWED: Duration = Duration::from_secs(110);
 
-/// The locks of one driver.
+/// Locks of one driver.
 #[derive(Debug)]
 pub struct Locks {
     notes: Arc<Files>,
-    /// What this process is called, and how many calls it has begun.
+    /// Name of this process, and the number of calls that it has begun.
     name: (String, AtomicU64),
     state: Mutex<State>,
 }
@@ -31,18 +31,18 @@ struct State {
     stuck: Vec<Stuck>,
 }
 
-/// A process that holds its keys longer than the call it was started for.
+/// Process that holds its keys longer than the call for which it was started.
 #[derive(Debug)]
 struct Stuck {
     note: Option<PathBuf>,
     process: Process,
-    /// When it may be killed, if it may.
+    /// Time after which it may be killed; `None` if it may not.
     until: Option<Instant>,
 }
 
 impl Locks {
-    /// Keeps the notes of running processes in a directory, and holds what an earlier process's
-    /// still hold.
+    /// Opens the locks, with a directory for the notes of running processes. The keys of processes
+    /// that an earlier `flexvold` has left stay locked.
     pub fn open(notes: PathBuf) -> Result<Arc<Self>> {
         let until = Some(Instant::now() + ALLOWED);
         let left = left_behind(&notes)?;
@@ -53,7 +53,7 @@ impl Locks {
         Ok(Arc::new(Self { notes: Files::new(notes), name, state: Mutex::new(State { held, stuck }) }))
     }
 
-    /// Takes all of them, or none.
+    /// Locks all keys, or none.
     pub fn take(self: &Arc<Self>, keys: &[&str]) -> Result<Guard, Status> {
         let mut state = self.state();
         state.reap();
@@ -66,7 +66,7 @@ impl Locks {
         Ok(Guard { locks: Arc::clone(self), keys, note: Mutex::new(None), left: Mutex::default() })
     }
 
-    /// How many processes of drivers run although their call is over.
+    /// Returns the number of drivers' processes that outlive their call.
     pub fn stuck(&self) -> usize {
         let mut state = self.state();
         state.reap();
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Unless a process holds it.
+    /// Releases a key, unless a process still holds it.
     fn release(&mut self, key: &str) {
         if !self.stuck.iter().any(|each| each.process.keys.iter().any(|held| held == key)) {
             self.held.remove(key);
@@ -113,18 +113,18 @@ impl State {
     }
 }
 
-/// Held until dropped, and until the processes that were started meanwhile are gone.
+/// Lock that is held until it is dropped, and until the processes started under it are gone.
 #[derive(Debug)]
 pub struct Guard {
     locks: Arc<Locks>,
     keys: Vec<String>,
     note: Mutex<Option<Arc<Note>>>,
-    /// What drivers have left that cannot be ended.
+    /// Leftover processes of drivers that could not be ended.
     left: Mutex<Vec<Id>>,
 }
 
 impl Guard {
-    /// For the next execution of the driver.
+    /// Makes the note for the next execution of the driver.
     pub fn note(&self) -> Arc<Note> {
         let (process, calls) = &self.locks.name;
         let name = format!("{process}-{}", calls.fetch_add(1, Ordering::Relaxed));
@@ -133,17 +133,17 @@ impl Guard {
         note
     }
 
-    /// What the last execution is called.
+    /// Returns the name of the last execution.
     pub fn last_call(&self) -> Option<String> {
         self.last().as_ref().map(|note| note.name().to_owned())
     }
 
-    /// These could not be ended, and are none of the driver's group.
+    /// Keeps the lock for processes that could not be ended, and are not in the driver's group.
     pub fn keep_for(&self, left: impl IntoIterator<Item = Id>) {
         self.left().extend(left);
     }
 
-    /// Whether the driver's process, or one that it has started, could not be ended.
+    /// Reports whether the driver's process, or one that it has started, could not be ended.
     pub fn is_stuck(&self) -> bool {
         !self.left().is_empty() || self.last().as_ref().is_some_and(|note| note.left().is_some())
     }
@@ -231,7 +231,7 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
             guard.last().as_ref().unwrap().ended(true).unwrap();
-            // Its number is of the call before.
+            // The process number in this file is that of the call before.
             let next = guard.note();
             next.prepare(&mut command()).unwrap();
             assert_eq!(said(state.path())[0].1, None);
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(state.path().read_dir().unwrap().count(), 16);
     }
 
-    /// What the notes say.
+    /// Reads the notes in a directory.
     fn said(directory: &std::path::Path) -> Vec<(Call, Option<Id>)> {
         let files = directory.read_dir().unwrap().map(|file| file.unwrap().path());
         files

@@ -1,4 +1,4 @@
-//! The metrics that Prometheus reads.
+//! Metrics for Prometheus.
 
 use flexvol_protocol::Verb;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::Code;
 
-/// Seconds: an unmount takes a millisecond, a format a minute.
+/// Bounds of a histogram, in seconds: an unmount takes a millisecond, a format a minute.
 const BUCKETS: [f64; 10] = [0.002, 0.005, 0.02, 0.05, 0.2, 0.5, 2.0, 10.0, 30.0, 110.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -39,7 +39,7 @@ struct OfDriver {
     driver: String,
 }
 
-/// Of all drivers of this process.
+/// Metrics of all drivers of this process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -81,12 +81,12 @@ impl Metrics {
         self.seconds.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts the executions of one driver.
+    /// Returns the counters for the executions of one driver.
     pub fn calls(self: &Arc<Self>, driver: &str) -> Arc<Calls> {
         Arc::new(Calls { metrics: Arc::clone(self), driver: driver.to_owned() })
     }
 
-    /// Notes what is so at the moment.
+    /// Records the current numbers.
     pub fn observe(&self, driver: &str, stuck: usize, volumes: usize) {
         let labels = OfDriver { driver: driver.to_owned() };
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -94,16 +94,16 @@ impl Metrics {
         self.volumes.get_or_create(&labels).set(number(volumes));
     }
 
-    /// All of it, in OpenMetrics' text.
+    /// Returns all metrics in the text form of OpenMetrics.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        // Only writing can fail, and a String takes everything.
+        // Only the write can fail, and a String takes everything.
         let _ = encode(&mut text, &self.registry);
         text
     }
 }
 
-/// The executions of one driver.
+/// Counters for the executions of one driver.
 #[derive(Debug)]
 pub struct Calls {
     metrics: Arc<Metrics>,
@@ -111,7 +111,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// One begins, and ends when what is returned is dropped.
+    /// Counts an execution that begins; it ends when the returned value is dropped.
     pub fn begin(&self, verb: Verb) -> Running {
         let labels = Called { driver: self.driver.clone(), verb: verb.name() };
         self.metrics.calls.get_or_create(&labels).inc();
@@ -122,7 +122,7 @@ impl Calls {
     }
 }
 
-/// An execution that has not ended.
+/// Execution that has not ended.
 #[derive(Debug)]
 pub struct Running(Gauge);
 

@@ -1,4 +1,4 @@
-//! The Node service: what kubelet asks for.
+//! Node service: the requests of kubelet.
 
 use super::request::{At, Publish, Stage};
 use super::rpc::{Asked, answer, answer_in_turn};
@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 #[derive(Debug)]
 pub struct NodeService(pub Arc<Served>);
 
-/// What the driver's `init` means for kubelet.
+/// Translates the answer of the driver's `init` into capabilities for kubelet.
 pub(super) fn capabilities(of: Capabilities) -> Vec<Type> {
     let mut types = vec![Type::SingleNodeMultiWriter, Type::GetVolumeStats];
     types.extend(of.attach.then_some(Type::StageUnstageVolume));
@@ -38,7 +38,7 @@ async fn tell_capabilities(
     .await
 }
 
-/// What the controller says of the nodes: external-resizer asks it whether they grow volumes.
+/// Node service of the controller: external-resizer asks it whether the nodes grow volumes.
 #[derive(Debug)]
 pub struct NodesService(pub Arc<Served>);
 

@@ -1,4 +1,4 @@
-//! The options that a driver is called with, out of what CSI says of a volume. Pure.
+//! Options for a call of the driver, from CSI's request for a volume. Pure.
 
 use super::capability::{Capability, invalid};
 use super::habits::Habits;
@@ -8,23 +8,23 @@ use flexvol_protocol::{Access, Options};
 use std::collections::BTreeMap;
 use tonic::Status;
 
-/// Up to 1.14 kubelet wrote the fsGroup under this key, which documents still name.
+/// Key of the fsGroup: kubelet used it up to 1.14, and documents still name it.
 const LEGACY_FS_GROUP: &str = "kubernetes.io/fsGroup";
 
-/// The most bytes of options: no argument of a program may have more than 128 KiB.
+/// Limit for options, in bytes: an argument of a program may have at most 128 KiB.
 const LIMIT: usize = 120 << 10;
 
-/// What the admin lays under the options of every volume, and where mount flags go.
+/// Options that the admin sets for every volume, and the option for mount flags.
 #[derive(Clone, Debug, Default)]
 pub struct Ground {
-    /// Options a volume has unless it says otherwise.
+    /// Options of a volume that it does not set itself.
     pub defaults: BTreeMap<String, String>,
     /// The driver's habits.
     pub habits: Habits,
 }
 
 impl Ground {
-    /// The options of every verb but `mount`.
+    /// Returns the options of every verb but `mount`.
     pub fn of_device(&self, volume: &Volume, read_only: bool) -> Result<Options, Status> {
         let mut own = self.defaults.clone();
         own.extend(volume.own.clone());
@@ -38,20 +38,20 @@ impl Ground {
         })
     }
 
-    /// The options of `attach`.
+    /// Returns the options of `attach`.
     pub fn of_attach(&self, request: &Attach) -> Result<Options, Status> {
         self.of_device(&request.volume, request.read_only)
     }
 
-    /// The options of `waitforattach` and `mountdevice`.
+    /// Returns the options of `waitforattach` and `mountdevice`.
     pub fn of_stage(&self, request: &Stage) -> Result<Options, Status> {
         let options = self.of_device(&request.volume, request.volume.capability.is_read_only())?;
         let secrets = if self.habits.stage_secrets { request.secrets.clone() } else { BTreeMap::new() };
         checked(Options { secrets, ..options })
     }
 
-    /// The options of `mount`: as with kubelet, only this call has the pod, its group and the
-    /// secrets.
+    /// Returns the options of `mount`: as with kubelet, only this call has the pod, its group and
+    /// the secrets.
     pub fn of_mount(&self, request: &Publish) -> Result<Options, Status> {
         let Publish { volume, read_only, secrets, .. } = request;
         let legacy = volume.capability.group.map(|group| (LEGACY_FS_GROUP.to_owned(), group.gid.to_string()));

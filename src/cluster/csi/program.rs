@@ -1,8 +1,7 @@
-//! One executable that speaks FlexVolume: a driver, or [what kubelet does without
-//! one](super::by_kubelet).
+//! Executable that speaks FlexVolume: a driver, or [the work of kubelet](super::by_kubelet).
 //!
-//! Executed as kubelet would, each call in a process and a group of its own, by a thread that waits
-//! for it. It is stopped at the deadline of the call, with all of its group.
+//! It is executed as kubelet would, each call in a process and a group of its own, by a thread that
+//! waits for it. At the deadline of the call, the process is stopped with its whole group.
 
 use super::habits::Habits;
 use super::locks::Guard;
@@ -17,49 +16,49 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// The longest that any call may take, whatever its caller allows: kubelet gives up after 120 s.
+/// Limit for a call, whatever its caller allows: kubelet gives up after 120 s.
 const LONGEST: Duration = Duration::from_secs(110);
 
-/// How long it may take to find what a driver has left, and to end it.
+/// Deadline for finding and ending the processes that a driver has left.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// What a call gets at least, however little its caller has left: rolling back takes a moment.
+/// Shortest time for a call, even if its caller has less left: a rollback takes a moment.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// How long a call may take yet.
+/// Time that a call may still take.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget(Instant);
 
 impl Budget {
-    /// As much as the caller allows, and no more than a call may take.
+    /// Creates the budget: the time that the caller allows, up to the limit for a call.
     pub fn new(allowed: Option<Duration>) -> Self {
         Self(Instant::now() + allowed.unwrap_or(LONGEST).min(LONGEST))
     }
 
-    /// What is left of it.
+    /// Returns the time that is left.
     pub fn left(&self) -> Duration {
         self.0.saturating_duration_since(Instant::now()).max(SHORTEST)
     }
 
-    /// The same, but so long at most.
+    /// Returns the same budget, but with at most this time from now on.
     #[must_use]
     pub fn at_most(self, most: Duration) -> Self {
         Self(self.0.min(Instant::now() + most))
     }
 
-    /// For undoing what a call that is out of time has begun.
+    /// Returns a budget for undoing the work of a call that is out of time.
     #[must_use]
     pub fn extended(self, by: Duration) -> Self {
         Self(self.0.max(Instant::now() + by))
     }
 }
 
-/// What a program answers that did not fail.
+/// Answer of a program that did not fail.
 #[derive(Debug)]
 pub enum Answer {
-    /// It has done it.
+    /// It has done the work.
     Done(DriverStatus),
-    /// It leaves it to others.
+    /// It leaves the work to others.
     NotSupported,
 }
 
@@ -72,17 +71,17 @@ pub struct Program {
 }
 
 impl Program {
-    /// Executed as `caller` has it.
+    /// Creates a program that is executed with the settings of `caller`.
     pub fn new(caller: Caller, habits: Habits, calls: Arc<Calls>) -> Self {
         Self { caller, habits, calls }
     }
 
-    /// What is executed.
+    /// Returns the path of the executable.
     pub fn path(&self) -> &Path {
         &self.caller.executable
     }
 
-    /// Calls it; the guard outlives the process.
+    /// Calls the program; the guard outlives the process.
     pub fn call(&self, call: &Call, guard: &Guard, budget: Budget) -> Result<Answer, Status> {
         let exchange = self.execute(call, Some(guard), budget);
         if exchange.run.as_ref().is_some_and(|run| run.stopped.is_some()) {
@@ -95,7 +94,7 @@ impl Program {
         }
     }
 
-    /// Asks it with words that are none of FlexVolume's; what it says is in `device`.
+    /// Calls a verb that FlexVolume does not have, and returns the `device` of the reply.
     pub fn ask(
         &self,
         verb: &str,
@@ -120,7 +119,7 @@ impl Program {
         caller
     }
 
-    /// Calls it. Nothing is remembered of a verb that it lacks: its executable may be replaced.
+    /// Calls the program. A missing verb is not remembered: the executable may be replaced.
     pub fn execute(&self, call: &Call, guard: Option<&Guard>, budget: Budget) -> Exchange {
         let mut caller = self.caller(guard, budget);
         let running = self.calls.begin(call.verb());

@@ -14,21 +14,20 @@ use flexvol_model::csi_journal::{Entry, Phase, Target, key};
 use flexvol_protocol::{Call, Options, TargetPath};
 use tonic::Status;
 
-/// What has to be done for a request, after a look.
+/// Work that is needed for a request, after a look.
 enum Todo {
-    /// It is published just so.
+    /// Nothing: it is published exactly as requested.
     Nothing,
-    /// A mount is there of which the journal knows nothing: it is taken for the volume's, as
-    /// kubelet takes it.
+    /// Adopt a mount that the journal does not know: it is taken for the volume's, as kubelet does.
     Adopt,
-    /// An earlier call has been cut short.
+    /// Undo an earlier call that was interrupted, and mount.
     Undo,
-    /// Everything.
+    /// Mount.
     Mount,
 }
 
 impl Served {
-    /// Brings the volume to a pod.
+    /// Publishes the volume to a pod.
     pub(super) fn publish(&self, request: &Publish, budget: Budget) -> Result<(), Status> {
         let attaches = self.capabilities()?.attach;
         let options = self.ground.of_mount(request)?;
@@ -113,7 +112,7 @@ impl Served {
         Ok(())
     }
 
-    /// Fails if a directory is another volume's.
+    /// Fails if a directory belongs to another volume.
     pub(super) fn check_owner(&self, id: &str, path: &TargetPath) -> Result<(), Status> {
         match self.journal.owner_of(path).filter(|owner| owner != id) {
             Some(owner) => {
@@ -136,8 +135,8 @@ impl Served {
         ))
     }
 
-    /// Whether anything of a volume is mounted: a pod that is gone since the last boot was never
-    /// unpublished.
+    /// Reports whether anything of a volume is mounted: a pod that is gone since the last boot was
+    /// never unpublished.
     fn is_here(&self, entry: &Entry) -> Result<bool, Status> {
         if entry.staged.is_some() && is_mounted(target::look(&self.global(&entry.id)?)?) {
             return Ok(true);
@@ -151,9 +150,9 @@ impl Served {
         Ok(false)
     }
 
-    /// Fails if another pod has the volume that only one may have. A note is a reason to look: a
-    /// pod that is gone may never have been unpublished, if its publish was cut short or if the
-    /// node has booted since. What was begun for it is undone.
+    /// Fails if another pod uses the volume, and only one may. A note in the journal is only a
+    /// reason to look: a pod that is gone may never have been unpublished, if its publish was
+    /// interrupted or if the node has rebooted since. A publish that was only begun is undone.
     fn check_exclusive(
         &self,
         request: &Publish,
@@ -178,8 +177,8 @@ impl Served {
         Ok(())
     }
 
-    /// Whether a volume that was published is still there. Of a driver that mounts nothing only the
-    /// note is known.
+    /// Reports whether a published volume is still there. For a driver that mounts nothing, the
+    /// journal is the only evidence.
     fn is_in_use(&self, id: &str, path: &TargetPath) -> Result<bool, Status> {
         let inner = self.inner_in_use(id, path)?;
         let inner_is_mounted =
@@ -213,8 +212,8 @@ impl Served {
         }
     }
 
-    /// Mounts in our own tree, and shows that at the target. Of a driver that attaches and has no
-    /// `mount`, what is staged is shown.
+    /// Mounts in our own tree, and shows that at the target. If a driver that attaches has no
+    /// `mount`, the staged device is shown.
     fn mount_inside(
         &self,
         request: &Publish,
@@ -270,8 +269,8 @@ impl Served {
         Ok(answer)
     }
 
-    /// After a failure: what is half is undone, as long as the driver's process is gone. What
-    /// cannot be undone stays in the journal.
+    /// Undoes a half-finished publish after a failure, if the driver's process is gone. A failed
+    /// undo leaves the volume in the journal.
     fn roll_back(&self, request: &Publish, guard: &Guard, budget: Budget) {
         if guard.is_stuck() {
             return;
@@ -282,7 +281,7 @@ impl Served {
         }
     }
 
-    /// Takes away what an earlier call has begun.
+    /// Undoes the work that an earlier call has begun.
     pub(super) fn undo(
         &self,
         id: &str,
@@ -293,7 +292,7 @@ impl Served {
         self.take_down(id, path, guard, Self::moment(budget))
     }
 
-    /// Takes the volume from a pod.
+    /// Unpublishes the volume from a pod.
     pub(super) fn unpublish(&self, request: &At, budget: Budget) -> Result<(), Status> {
         let At { id, path } = request;
         let guard = self.lock(id, path)?;
@@ -336,8 +335,8 @@ impl Served {
         Ok(())
     }
 
-    /// What an interrupted `mount` has left may be no volume to the driver, which was killed before
-    /// it could note that; no pod has ever seen it.
+    /// Unmounts what an interrupted `mount` has left. The driver may not know it as a volume,
+    /// because it was killed before it could record that. No pod has ever seen it.
     fn unmount_half(&self, path: &TargetPath, guard: &Guard, budget: Budget) -> Result<(), Status> {
         match self.unmount_by_driver(path, self.ground.habits.mountless, guard, budget) {
             Err(status) if !guard.is_stuck() && is_mounted(target::look(path)?) => {
@@ -348,14 +347,14 @@ impl Served {
         }
     }
 
-    /// Whether `unmount` is called for a volume that is published and not mounted: by a reboot, or
-    /// because the driver mounts nothing.
+    /// Reports whether `unmount` is called for a volume that is published and not mounted: after a
+    /// reboot, or because the driver mounts nothing.
     fn is_called_unmounted(&self, found: Standing) -> bool {
         let habits = &self.ground.habits;
         habits.mountless || found == Standing::Directory && !habits.unmount_needs_mount
     }
 
-    /// A driver that finds nothing to unmount may say that this is a failure.
+    /// Ignores a failed `unmount` without a mount: some drivers report that as a failure.
     fn forgive(&self, unmounted: Result<(), Status>, mounted: bool, guard: &Guard) -> Result<(), Status> {
         match unmounted {
             Err(status) if !mounted && !self.ground.habits.mountless && !guard.is_stuck() => {

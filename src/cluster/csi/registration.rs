@@ -1,10 +1,10 @@
 //! Registration with kubelet: a second socket in its `plugins_registry`, which kubelet watches.
 //!
 //! kubelet's plugin manager sends the percent-encoded path of the socket as `:authority`, which h2
-//! refuses, as it is no authority. With an `@` in the name everything before it is one's user
-//! information, where percent signs are allowed; so that is what the file is called. It works from
-//! Kubernetes 1.29 on; before, kubelet sends a path that no name can make an authority, and the
-//! node-driver-registrar sidecar does it.
+//! refuses, because it is not an authority. With an `@` in the name, everything before it is the
+//! user information of an authority, where percent signs are allowed: so the file has such a name.
+//! This works from Kubernetes 1.29 on. Before, kubelet sends a path that no name can turn into an
+//! authority, and the node-driver-registrar sidecar is needed.
 
 use super::served::Served;
 use crate::wire::registration::registration_server::Registration;
@@ -16,16 +16,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
-/// The versions of CSI that kubelet may speak, as it wants them.
+/// Versions of CSI that kubelet may speak, in the form that it expects.
 const VERSIONS: &str = "1.0.0";
 
-/// From a refusal to the next try: kubelet itself waits half a second and more each time.
+/// Pause between a refusal and the next attempt: kubelet itself waits half a second and more each
+/// time.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The most bytes of kubelet's reason.
+/// Limit for kubelet's reason, in bytes.
 const REASON_LIMIT: usize = 1024;
 
-/// What kubelet is told.
+/// Service that answers kubelet's registration requests.
 #[derive(Debug)]
 pub struct RegistrationService {
     served: Arc<Served>,
@@ -34,18 +35,18 @@ pub struct RegistrationService {
 }
 
 impl RegistrationService {
-    /// For a driver that is served at `endpoint`; `again` makes the socket new.
+    /// Creates the service for a driver that is served at `endpoint`; `again` recreates the socket.
     pub fn new(served: Arc<Served>, endpoint: PathBuf, again: Arc<Notify>) -> Self {
         Self { served, endpoint, again }
     }
 }
 
-/// The socket for it, below kubelet's own directory.
+/// Returns the path of the registration socket, below kubelet's own directory.
 pub fn socket(kubelet_root: &Path, name: &str) -> PathBuf {
     kubelet_root.join("plugins_registry").join(format!("{name}@reg.sock"))
 }
 
-/// Why kubelet has refused, as it is logged.
+/// Returns the reason of kubelet's refusal, as it is logged.
 pub fn reason(status: &RegistrationStatus) -> String {
     one_line(&status.error, REASON_LIMIT)
 }

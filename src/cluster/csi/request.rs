@@ -1,7 +1,7 @@
-//! What is asked for, checked before anything is touched. Pure.
+//! Requests of CSI, checked before anything is touched. Pure.
 //!
-//! Each request becomes a value that cannot be wrong, or an `INVALID_ARGUMENT`. Secrets are taken
-//! out of the message here and are [`Secret`] from then on.
+//! Each request becomes a value that is certainly valid, or an `INVALID_ARGUMENT`. Secrets are
+//! taken out of the message here and are [`Secret`] from then on.
 
 use super::capability::{Capability, invalid, missing};
 use super::handle::Handle;
@@ -12,61 +12,61 @@ use flexvol_protocol::{PodRef, TargetPath};
 use std::collections::{BTreeMap, HashMap};
 use tonic::Status;
 
-/// What `ControllerPublishVolume` hands to the node: the device that `attach` named.
+/// Key for the device that `attach` named: `ControllerPublishVolume` hands it to the node.
 pub const DEVICE: &str = "flex/device";
 
-/// Whose attributes are Kubernetes' or ours, and no options of the driver.
+/// Prefixes of attributes that are Kubernetes' or ours, and not options of the driver.
 const RESERVED: [&str; 3] = ["csi.storage.k8s.io/", "storage.kubernetes.io/", "flexvol.dev/"];
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
-/// Ids, names and nodes are shorter.
+/// Limit for ids, names and nodes, in bytes.
 const TEXT_LIMIT: usize = 1024;
-/// `PATH_MAX`, with the zero at the end.
+/// Limit for a path, in bytes: `PATH_MAX` counts the zero at the end.
 const PATH_LIMIT: usize = 4095;
 
-/// A volume that is asked for.
+/// Requested volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     /// CSI's name for it.
     pub id: String,
     /// FlexVolume's name for it.
     pub name: String,
-    /// Whether it is a pod's own.
+    /// True if it is a pod's own volume.
     pub inline: bool,
-    /// The options that its user chose.
+    /// Options that its user chose.
     pub own: BTreeMap<String, String>,
-    /// The pod, as far as Kubernetes tells.
+    /// The pod, as far as Kubernetes reports it.
     pub pod: PodRef,
-    /// How it shall be used.
+    /// Requested capability.
     pub capability: Capability,
 }
 
 /// `NodePublishVolume`.
 #[derive(Clone, Debug)]
 pub struct Publish {
-    /// Which volume.
+    /// Volume to publish.
     pub volume: Volume,
-    /// Where the pod shall find it.
+    /// Path where the pod will find it.
     pub target: TargetPath,
-    /// Where it is staged.
+    /// Path where it is staged.
     pub staging: Option<TargetPath>,
-    /// What `attach` answered.
+    /// Device that `attach` named.
     pub device: Option<String>,
-    /// Whether the pod may not write.
+    /// True if the pod may not write.
     pub read_only: bool,
-    /// For `mount`.
+    /// Secrets for `mount`.
     pub secrets: BTreeMap<String, Secret>,
 }
 
 /// `NodeStageVolume`.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Which volume.
+    /// Volume to stage.
     pub volume: Volume,
-    /// Where it shall be mounted once for the node.
+    /// Path where it will be mounted once for the node.
     pub staging: TargetPath,
-    /// What `attach` answered.
+    /// Device that `attach` named.
     pub device: Option<String>,
-    /// Only for a driver that wants them.
+    /// Secrets, for a driver that needs them here.
     pub secrets: BTreeMap<String, Secret>,
 }
 
@@ -75,27 +75,27 @@ pub struct Stage {
 pub struct At {
     /// CSI's name for the volume.
     pub id: String,
-    /// Where.
+    /// Path of the volume.
     pub path: TargetPath,
 }
 
 /// `ControllerPublishVolume`.
 #[derive(Clone, Debug)]
 pub struct Attach {
-    /// Which volume.
+    /// Volume to attach.
     pub volume: Volume,
-    /// To which node.
+    /// Node that it is attached to.
     pub node: String,
-    /// Whether writing is forbidden there.
+    /// True if writing is forbidden there.
     pub read_only: bool,
 }
 
-/// What of a request says which volume it is about.
+/// Parts of a request that tell which volume it is about.
 struct Asked<'a> {
     id: String,
     context: HashMap<String, String>,
     capability: Option<&'a csi::VolumeCapability>,
-    /// Where an inline volume's name is.
+    /// Path that contains the name of an inline volume.
     target: Option<&'a TargetPath>,
 }
 
@@ -115,8 +115,8 @@ impl Volume {
     }
 }
 
-/// The pod, as kubelet tells of it if the `CSIDriver` object says so. Else these attributes are a
-/// tenant's, who cannot know the UID that is in the path.
+/// Returns the pod, as kubelet reports it if the `CSIDriver` object asks for that. Otherwise the
+/// attributes come from a tenant, who cannot know the UID in the path.
 fn pod(asked: &Asked<'_>) -> Result<PodRef, Status> {
     let of = |key: &str| asked.context.get(&format!("csi.storage.k8s.io/{key}")).cloned();
     let pod = PodRef {
@@ -140,7 +140,8 @@ pub(super) fn inline_name(target: &TargetPath) -> Option<&str> {
     target.as_path().parent()?.file_name()?.to_str()
 }
 
-/// FlexVolume's name for a volume, and whether it is inline: kubelet says so together with the pod.
+/// Returns FlexVolume's name for a volume, and true if it is inline: kubelet says so together with
+/// the pod.
 fn name(asked: &Asked<'_>, pod: &PodRef) -> Result<(String, bool), Status> {
     let not_found = || Status::not_found("no such volume: write fx1# and the name of the PersistentVolume");
     let ephemeral = asked.context.get(EPHEMERAL).is_some_and(|value| value == "true");
@@ -159,8 +160,8 @@ fn name(asked: &Asked<'_>, pod: &PodRef) -> Result<(String, bool), Status> {
     }
 }
 
-/// The user's options among the attributes. Like the API server, which does so for FlexVolume,
-/// refuses those that only kubelet may set.
+/// Returns the user's options among the attributes. Refuses those that only kubelet may set, as the
+/// API server does for FlexVolume.
 fn own_options(context: HashMap<String, String>) -> Result<BTreeMap<String, String>, Status> {
     let is_reserved = |key: &str| RESERVED.iter().any(|prefix| key.starts_with(prefix));
     let own: BTreeMap<_, _> =
@@ -210,13 +211,13 @@ impl Stage {
 }
 
 impl At {
-    /// Checks the two; `field` is how the request calls the path.
+    /// Checks id and path; `field` is the name of the path in the request.
     pub fn parse(volume_id: String, field: &str, path: &str) -> Result<Self, Status> {
         Ok(Self { id: text("volume_id", volume_id)?, path: self::path(field, path)? })
     }
 
-    /// The same for who asks about a volume that is there already: nothing is at a path that no
-    /// volume can have.
+    /// Checks the same for a question about an existing volume: a path that no volume can have is
+    /// not found.
     pub fn find(volume_id: String, path: &str) -> Result<Self, Status> {
         let id = text("volume_id", volume_id)?;
         plain_path("volume_path", path)?;
@@ -237,7 +238,7 @@ impl Attach {
     }
 }
 
-/// A node's name, which is an argument of the driver's.
+/// Checks the name of a node, which becomes an argument of the driver.
 pub fn node(node_id: String) -> Result<String, Status> {
     let node = text("node_id", node_id)?;
     if node.starts_with('-') || node.contains('/') {
@@ -246,7 +247,7 @@ pub fn node(node_id: String) -> Result<String, Status> {
     Ok(node)
 }
 
-/// A field that must have a plain text.
+/// Checks a field that must have a plain text.
 pub fn text(field: &str, value: String) -> Result<String, Status> {
     match () {
         () if value.is_empty() => Err(missing(field)),
@@ -337,7 +338,7 @@ mod tests {
     fn an_inline_volume_has_the_name_in_its_path() {
         let id = format!("csi-{}", "0".repeat(64));
         assert_eq!(refused(|it| it.volume_id.clone_from(&id)), Code::NotFound);
-        // A PersistentVolume may say so as well; then no pod comes with it.
+        // A PersistentVolume may have this attribute as well; then no pod comes with it.
         let mut context = map(&[("csi.storage.k8s.io/ephemeral", "true")]);
         let says_so = |it: &mut csi::NodePublishVolumeRequest, context: &HashMap<_, _>| {
             (it.volume_id, it.volume_context) = (id.clone(), context.clone());
@@ -362,7 +363,7 @@ mod tests {
         assert!(publish(|it| it.volume_context = map(&[("mykubernetes.io/x", "x")])).is_ok());
     }
 
-    /// Without podInfoOnMount kubelet hands a tenant's attributes on as they are.
+    /// Without podInfoOnMount, kubelet passes a tenant's attributes on unchanged.
     #[test]
     fn no_tenant_names_another_pod() {
         let namespace = ("csi.storage.k8s.io/pod.namespace", "kube-system");

@@ -1,5 +1,5 @@
-//! What every request goes through: its deadline, its turn, a thread, a line in the log, and
-//! Prometheus.
+//! Common path of every request: its deadline, its turn, a thread, a line in the log, and metrics
+//! for Prometheus.
 
 use super::program::Budget;
 use super::served::Served;
@@ -11,31 +11,31 @@ use tokio::task::JoinError;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
-/// A volume's id in the log.
+/// Limit for a volume's id in the log.
 const ID_LIMIT: usize = 128;
 
-/// Numbers the requests of this process.
+/// Number for the next request of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Which request it is, of which volume.
+/// Request, and the volume that it is about.
 #[derive(Debug)]
 pub struct Asked {
-    /// As CSI calls it.
+    /// Name of the method in CSI.
     pub method: &'static str,
-    /// CSI's name for the volume; empty if it is about none.
+    /// CSI's name for the volume; empty if the request is about no volume.
     pub volume: String,
     /// Whose places it takes: a pod's, else those of the volume.
     who: String,
 }
 
 impl Asked {
-    /// About one volume.
+    /// Describes a request about one volume.
     pub fn about(method: &'static str, volume: &str) -> Self {
         let volume = one_line(volume, ID_LIMIT);
         Self { method, who: volume.clone(), volume }
     }
 
-    /// Of the pod whose directory this is in.
+    /// Assigns the request to the pod whose directory contains this path.
     #[must_use]
     pub fn at(mut self, path: &str) -> Self {
         let pod = path.split('/').skip_while(|part| *part != "pods").nth(1);
@@ -46,8 +46,8 @@ impl Asked {
     }
 }
 
-/// Does the work in a thread that may wait for the kernel, but for no driver. It goes on to its end
-/// whether the caller waits for it or not.
+/// Does the work in a thread that may wait for the kernel, but not for a driver. The work runs to
+/// its end even if the caller gives up.
 pub async fn answer<Q, A>(
     served: &Arc<Served>,
     asked: Asked,
@@ -62,8 +62,8 @@ where
     finished(tokio::task::spawn_blocking(job).await)
 }
 
-/// The same for what executes the driver, when it is its turn. Nothing is left half done because
-/// a caller went away: what has begun is finished, and what waits has not begun.
+/// Does work that executes the driver, when it gets a turn. No work stays half done if a caller
+/// gives up: work that has begun is finished, and work that waits is not started.
 pub async fn answer_in_turn<Q, A>(
     served: &Arc<Served>,
     asked: Asked,
@@ -84,7 +84,7 @@ where
     finished(served.turns.run(job).await)
 }
 
-/// One request from its arrival on.
+/// Prepares one request, whose time counts from now on.
 fn job<Q: Send + 'static, A>(
     served: &Arc<Served>,
     asked: Asked,
@@ -125,7 +125,7 @@ fn finish(served: &Served, method: &'static str, took: Duration, failed: Option<
     }
 }
 
-/// What the caller allows: `grpc-timeout`, up to eight digits and a unit.
+/// Returns the time that the caller allows: `grpc-timeout`, up to eight digits and a unit.
 fn allowed(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,13 +1,13 @@
-//! The driver's processes that run, known by number and time of start.
+//! Running processes of the driver, known by number and start time.
 //!
 //! A process that hangs in the kernel outlives its deadline, and every process outlives a
 //! `flexvold` that is killed. As long as one runs, no other call for its volume may begin. So each
 //! has a note in a file, and the next `flexvold` reads the notes.
 //!
-//! The first line is written before the start, and says what the process will have in its
-//! environment; the second as soon as its number is known. Of a `flexvold` that was killed in
-//! between there is only the first, and the process is looked for. A note that begins with an empty
-//! line is over.
+//! The first line is written before the start, with the value that the process will have in its
+//! environment. The second line is written as soon as the process number is known. If `flexvold`
+//! was killed in between, there is only the first line, and the process is searched for. A note
+//! that begins with an empty line is over.
 
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::Observer;
@@ -23,60 +23,60 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A note has a few keys, a word and two numbers.
+/// Limit for a note, in bytes: it has a few keys, a word and two numbers.
 const LIMIT: usize = 16 << 10;
 
-/// How many files are kept for calls to come: about as many as have a turn at a time.
+/// Limit for files that are kept for later calls: about as many as have a turn at a time.
 const SPARE: usize = 16;
 
-/// In the environment of the driver and of all that it starts: which call it was started for.
+/// Variable in the environment of the driver and of all its children: the call that started them.
 pub const CALL: &str = "FLEXVOL_CSI_CALL";
 
-/// One process of a driver's.
+/// Process of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Which it is.
+    /// Identity of the process.
     pub id: Id,
-    /// What it holds.
+    /// Keys of the locks that it holds.
     pub keys: Vec<String>,
 }
 
-/// Which process.
+/// Identity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Id {
-    /// Its number.
+    /// Process number.
     pub pid: i32,
-    /// When it started, in the kernel's ticks: the number alone is given away again.
+    /// Start time, in the kernel's ticks: the number alone is used again for other processes.
     pub started: u64,
 }
 
-/// What is known before the start: the first line of a note.
+/// Facts known before the start: the first line of a note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// What no other call is called as long as the node runs.
+    /// Name that no other call has as long as the node runs.
     pub name: String,
-    /// What it holds.
+    /// Keys of the locks that it holds.
     pub keys: Vec<String>,
 }
 
 impl Id {
-    /// The process that has this number now.
+    /// Returns the process that has this number now.
     pub fn of(pid: i32) -> Self {
         Self { pid, started: process::started(pid).unwrap_or_default() }
     }
 }
 
 impl Process {
-    /// Whether it has ended. One of our own children is reaped.
+    /// Reports whether it has ended. Reaps it if it is one of our own children.
     pub fn is_gone(&self) -> bool {
         if let Some(pid) = Pid::from_raw(self.id.pid) {
-            // Another's child, and one that runs, is left alone.
+            // This leaves a child of another process alone, and a child that runs.
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
         process::started(self.id.pid) != Some(self.id.started) || process::is_zombie(self.id.pid)
     }
 
-    /// Ends it and its whole group, by force.
+    /// Kills it and its whole group.
     pub fn kill(&self) {
         if let Some(pid) = Pid::from_raw(self.id.pid).filter(|_| !self.is_gone()) {
             let _ = kill_process_group(pid, Signal::KILL);
@@ -84,17 +84,17 @@ impl Process {
     }
 }
 
-/// The files of the notes of one driver.
+/// Files for the notes of one driver.
 ///
-/// A call overwrites what an earlier one has left: on ext4 a file that is made and removed costs
-/// more than everything else that a call writes, the more so the more of them there were.
+/// A call overwrites the file of an earlier one: on ext4, creating and removing a file costs more
+/// than everything else that a call writes, and the cost grows with the number of such files.
 #[derive(Debug)]
 pub struct Files {
     directory: PathBuf,
     spare: Mutex<Vec<Slot>>,
 }
 
-/// One file, and what it is called.
+/// File with its path.
 #[derive(Debug)]
 struct Slot {
     path: PathBuf,
@@ -102,12 +102,12 @@ struct Slot {
 }
 
 impl Files {
-    /// In a directory of their own.
+    /// Creates the files in a directory of their own.
     pub fn new(directory: PathBuf) -> Arc<Self> {
         Arc::new(Self { directory, spare: Mutex::default() })
     }
 
-    /// One that no other call has, for a call that no other is called like.
+    /// Returns a file that no other call uses; no other call may have this `name`.
     fn take(&self, name: &str) -> io::Result<Slot> {
         if let Some(spare) = self.spare().pop() {
             return Ok(spare);
@@ -117,7 +117,7 @@ impl Files {
         Ok(Slot { path, file })
     }
 
-    /// What it says is over.
+    /// Keeps a file for later calls, and marks its note as over.
     fn put_back(&self, slot: Slot) {
         let mut spare = self.spare();
         if spare.len() < SPARE && slot.file.write_all_at(b"\n", 0).is_ok() {
@@ -132,7 +132,7 @@ impl Files {
     }
 }
 
-/// The note of one execution. Afterwards it says nothing, unless the process outlives the call.
+/// Note of one execution. It is over after the call, unless the process outlives the call.
 #[derive(Debug)]
 pub struct Note {
     files: Arc<Files>,
@@ -147,22 +147,22 @@ struct State {
 }
 
 impl Note {
-    /// For the next execution.
+    /// Creates the note for the next execution.
     pub fn new(files: Arc<Files>, call: Call) -> Self {
         Self { files, call, state: Mutex::default() }
     }
 
-    /// What the call is called.
+    /// Returns the name of the call.
     pub fn name(&self) -> &str {
         &self.call.name
     }
 
-    /// Where it is, if it could be written.
+    /// Returns the path of the note, if it could be written.
     pub fn path(&self) -> Option<PathBuf> {
         self.state().slot.as_ref().map(|slot| slot.path.clone())
     }
 
-    /// The process, if it still runs.
+    /// Returns the process, if it still runs.
     pub fn left(&self) -> Option<Process> {
         self.state().process.map(|id| Process { id, keys: self.call.keys.clone() })
     }
@@ -171,7 +171,7 @@ impl Note {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known before the start.
+    /// Returns the facts known before the start.
     fn first_line(&self) -> io::Result<String> {
         Ok(serde_json::to_string(&self.call)? + "\n")
     }
@@ -187,11 +187,11 @@ impl Drop for Note {
 }
 
 impl Observer for Note {
-    /// On a full disk there is no note, and volumes must be unmounted there, too.
+    /// Writes no note on a full disk: volumes must be unmounted there, too.
     fn prepare(&self, command: &mut Command) -> io::Result<()> {
         command.env(CALL, &self.call.name);
         let Ok(slot) = self.files.take(&self.call.name) else { return Ok(()) };
-        // The empty line is the end, whatever an earlier call has written there.
+        // The empty line ends the note, whatever an earlier call has written after it.
         let _ = slot.file.write_all_at((self.first_line()? + "\n").as_bytes(), 0);
         self.state().slot = Some(slot);
         Ok(())
@@ -201,7 +201,7 @@ impl Observer for Note {
         let id = Id::of(driver.as_raw_pid());
         let mut state = self.state();
         state.process = Some(id);
-        // Half a line counts as none: a kill can come while it is being written.
+        // A half-written line is ignored: a kill can come during the write.
         if let Some(slot) = &state.slot {
             let line = serde_json::to_string(&id)? + "\n";
             let _ = slot.file.write_all_at(line.as_bytes(), self.first_line()?.len() as u64);
@@ -221,9 +221,9 @@ impl Observer for Note {
     }
 }
 
-/// The processes of an earlier `flexvold` that still run. The notes of the others are removed.
+/// Returns the processes of an earlier `flexvold` that still run. Removes the other notes.
 ///
-/// Only for a process with one thread: it may have to fork.
+/// Only a process with one thread may call this, because it may have to fork.
 pub fn left_behind(directory: &Path) -> Result<Vec<(PathBuf, Process)>> {
     files::make_private(directory)?;
     let what = || format!("list {}", directory.display());
@@ -239,8 +239,8 @@ pub fn left_behind(directory: &Path) -> Result<Vec<(PathBuf, Process)>> {
     Ok(left)
 }
 
-/// Whose note it is. A kill between two calls of the kernel leaves the first line, and a process
-/// that has it in its environment.
+/// Returns the process of a note. A kill between two system calls leaves only the first line, and a
+/// process that has the call's name in its environment.
 fn find(text: &str) -> Result<Option<Process>> {
     let Some((call, id)) = read(text) else { return Ok(None) };
     let id = match id {
@@ -250,7 +250,7 @@ fn find(text: &str) -> Result<Option<Process>> {
     Ok(id.map(|id| Process { id, keys: call.keys }))
 }
 
-/// What a note says; `None` if its writer was killed before anything was started.
+/// Parses a note; `None` if its writer was killed before anything was started.
 pub fn read(text: &str) -> Option<(Call, Option<Id>)> {
     let (call, rest) = text.split_once('\n')?;
     let id = rest.split_once('\n').and_then(|(id, _)| serde_json::from_str(id).ok());

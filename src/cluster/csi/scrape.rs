@@ -1,4 +1,4 @@
-//! The page that Prometheus reads.
+//! Metrics page for Prometheus.
 
 use anyhow::{Context as _, Result};
 use http_body_util::Full;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// From connecting to the end of a request's head.
+/// Deadline from the connection to the end of a request's head.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many are heard at once. Every process of the node reaches the port, and must not use up what
-/// publishing needs.
+/// Limit for simultaneous connections: every process of the node reaches the port, and must not use
+/// up what publishing needs.
 const CONNECTIONS: usize = 16;
 
-/// What OpenMetrics' text is called.
+/// Content type of OpenMetrics' text.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Listens before anything else is done, so that a port in use is known at once.
@@ -29,14 +29,14 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("listen at {address} for Prometheus"))
 }
 
-/// Answers `/metrics` for ever, with what is written then.
+/// Answers `/metrics` for ever, each time with the text of `write`.
 pub async fn serve(listener: TcpListener, write: impl Fn() -> String + Send + Sync + 'static) {
     let (write, places) = (Arc::new(write), Arc::new(Semaphore::new(CONNECTIONS)));
     loop {
-        // Nothing closes it.
+        // The semaphore is never closed.
         let place = Arc::clone(&places).acquire_owned().await.ok();
         let Ok((stream, _)) = listener.accept().await else {
-            // Too many open files: those who have them will close some.
+            // Too many open files: their owners will close some.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -51,7 +51,7 @@ pub async fn serve(listener: TcpListener, write: impl Fn() -> String + Send + Sy
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         tokio::spawn(async move {
-            // Who does not take the page is not waited for either.
+            // A client that does not read the page is not waited for either.
             drop(tokio::time::timeout(PATIENCE * 2, connection).await);
             drop(place);
         });

@@ -23,7 +23,7 @@ use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 
-/// How often a driver that is not ready is asked again, for clients that watch its health.
+/// Pause before a driver that is not ready is asked again, for clients that watch its health.
 const HEALTH: Duration = Duration::from_secs(10);
 
 /// One driver and its socket.
@@ -31,13 +31,13 @@ const HEALTH: Duration = Duration::from_secs(10);
 pub struct Place {
     /// The driver.
     pub served: Arc<Served>,
-    /// Where CSI is spoken.
+    /// Path of the socket for CSI.
     pub socket: PathBuf,
-    /// kubelet's directory, if it shall register there.
+    /// kubelet's directory, if the driver has to register there.
     pub register: Option<PathBuf>,
 }
 
-/// Serves all of them, until SIGTERM or SIGINT, or until one cannot be served.
+/// Serves all drivers, until SIGTERM or SIGINT, or until one cannot be served.
 pub async fn run(places: Vec<Place>) -> Result<()> {
     let (tell, stop) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -60,7 +60,7 @@ pub async fn run(places: Vec<Place>) -> Result<()> {
     results.into_iter().try_for_each(|ended| ended?)
 }
 
-/// One driver. kubelet learns that it is gone before it goes.
+/// Serves one driver. At the end, kubelet learns that the driver is gone before its socket is.
 pub async fn serve(place: Place, stop: Stop) -> Result<()> {
     let Place { served, socket, register } = place;
     let (reporter, health) = health_reporter();
@@ -93,7 +93,7 @@ pub async fn serve(place: Place, stop: Stop) -> Result<()> {
     registered.and(served)
 }
 
-/// Until told to end, or until there is nothing left to serve.
+/// Waits until told to end, or until there is nothing left to serve.
 async fn told(mut stop: Stop, csi: &tokio::task::JoinHandle<Result<()>>) -> Result<()> {
     while !*stop.borrow() && !csi.is_finished() {
         let _ = tokio::time::timeout(Duration::from_secs(1), stop.changed()).await;

@@ -1,4 +1,4 @@
-//! One driver that is served: what is known of it, and what its volumes need.
+//! Served driver: the known facts about it, and the resources for its volumes.
 
 use super::codes;
 use super::journal::Journal;
@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tonic::Status;
 
-/// For `init`, and for undoing what failed.
+/// Time for `init`, and for undoing a failed call.
 const MOMENT: Duration = Duration::from_secs(20);
 
-/// Which services a process offers.
+/// Services that a process offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// For kubelet, on each node.
@@ -35,18 +35,18 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether volumes are provisioned and attached here.
+    /// Reports whether this process provisions and attaches volumes.
     pub fn is_controller(self) -> bool {
         self != Self::Node
     }
 
-    /// Whether volumes are mounted here.
+    /// Reports whether this process mounts volumes.
     pub fn is_node(self) -> bool {
         self != Self::Controller
     }
 }
 
-/// A driver with everything that serving it takes.
+/// Driver with everything that is needed to serve it.
 #[derive(Debug)]
 pub struct Served {
     /// Its name in CSI.
@@ -55,33 +55,33 @@ pub struct Served {
     pub driver: DriverName,
     /// The node's name in Kubernetes.
     pub node: String,
-    /// What is offered.
+    /// Services that are offered.
     pub role: Role,
-    /// Options that a volume has unless it says otherwise.
+    /// Default options of volumes, and the driver's habits.
     pub ground: Ground,
     /// The driver.
     pub program: Program,
-    /// What kubelet would do itself.
+    /// Work that kubelet would do itself.
     pub by_kubelet: Program,
-    /// Where a driver that attaches works: a tree as kubelet has it.
+    /// Tree with kubelet's layout, where a driver that attaches works.
     pub tree: PathBuf,
-    /// What is on this node.
+    /// Volumes on this node.
     pub journal: Journal,
-    /// Who is at work.
+    /// Locks of the running calls.
     pub locks: Arc<Locks>,
-    /// Who may begin.
+    /// Limit for calls that begin.
     pub turns: Turns,
-    /// How many may be under way.
+    /// Limit for calls that have not ended.
     pub places: Places,
-    /// For Prometheus.
+    /// Metrics for Prometheus.
     pub metrics: Arc<Metrics>,
-    /// What `init` has said last.
+    /// Last answer of `init`.
     pub known: Mutex<Known>,
     /// The lock of the state directory: no other process uses it while this is open.
     pub alone: File,
 }
 
-/// What `init` has said, and of which executable.
+/// Answer of `init`, and the stamp of the executable that gave it.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     stamp: Option<(u64, u64, i64, i64)>,
@@ -89,8 +89,8 @@ pub struct Known {
 }
 
 impl Served {
-    /// What the driver can do. Asks it again if its executable has been replaced, or if it has
-    /// failed.
+    /// Returns the driver's capabilities. Asks it again if its executable has been replaced, or if
+    /// `init` has failed.
     pub fn capabilities(&self) -> Result<Capabilities, Status> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = std::fs::metadata(self.program.path())
@@ -122,13 +122,13 @@ impl Served {
         self.locks.take(&[&format!("volume {id}"), &format!("path {path}")])
     }
 
-    /// Changes what is known of a volume.
+    /// Changes the journal's entry of a volume.
     pub fn note(&self, id: &str, change: impl FnOnce(&mut Entry)) -> Result<(), Status> {
         self.journal.change(id, change).map_err(|error| codes::of_error(&error))
     }
 
     /// Unmounts with the driver, or as kubelet does if the driver leaves that to kubelet; `call` is
-    /// `unmount` or `unmountdevice`. It is an error if something is still mounted then.
+    /// `unmount` or `unmountdevice`. Fails if something is still mounted then.
     pub fn unmount(&self, call: &Call, guard: &Guard, budget: Budget) -> Result<(), Status> {
         let answer = self.program.call(call, guard, budget)?;
         let Some(target) = call.target() else { return Ok(()) };
@@ -158,7 +158,7 @@ impl Served {
         }
     }
 
-    /// For rolling back, whatever is left of the caller's time.
+    /// Returns the budget for a rollback, whatever is left of the caller's time.
     pub fn moment(budget: Budget) -> Budget {
         budget.extended(MOMENT)
     }

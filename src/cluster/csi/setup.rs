@@ -1,4 +1,4 @@
-//! From what an admin says to drivers that can be served.
+//! Setup: makes drivers ready to be served, from an admin's settings.
 
 use super::by_kubelet;
 use super::habits::{self, Habits};
@@ -26,27 +26,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Of an admin's files.
+/// Limit for an admin's files, in bytes.
 const LIMIT: usize = 1 << 20;
 
-/// A child of one that was killed holds its lock until it executes the driver.
+/// Wait for a lock: a child of a killed process holds it until it executes the driver.
 const HANDOVER: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether the lock is free.
+/// Pause between two attempts to take the lock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What all drivers of one process have in common.
+/// Settings shared by all drivers of one process.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Where kubelet would find the drivers.
+    /// Directory where kubelet would find the drivers.
     pub plugin_dir: PathBuf,
     /// The node's name in Kubernetes.
     pub node: String,
-    /// What is offered.
+    /// Services that are offered.
     pub role: Role,
-    /// Where the journals are.
+    /// Directory of the journals.
     pub state: PathBuf,
-    /// Options of every volume that does not say otherwise, as a JSON object of strings.
+    /// File with the default options of every volume, as a JSON object of strings.
     pub attributes: Option<PathBuf>,
     /// The admin's file of habits.
     pub habits: Option<PathBuf>,
@@ -109,7 +109,7 @@ fn read(path: &Path) -> Result<String> {
     files::read_small(path, LIMIT)?.with_context(|| format!("there is no {}", path.display()))
 }
 
-/// Two processes that serve the same driver would not see each other's locks.
+/// Locks the state: two processes that serve the same driver would not see each other's locks.
 fn hold(state: &Path) -> Result<File> {
     files::make_private(state)?;
     let directory = File::open(state).with_context(|| format!("open {}", state.display()))?;

@@ -1,7 +1,7 @@
-//! Unix sockets that are served, and made again when someone removes them.
+//! Unix sockets that are served, and made again when another process removes them.
 //!
-//! A socket appears complete: it is bound under a name that kubelet ignores, closed to others, and
-//! renamed. One that is not served any more is replaced.
+//! A socket is complete when it appears: it is bound under a name that kubelet ignores, closed to
+//! others, and renamed. A socket that is not served any more is replaced.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::fs::files;
@@ -20,22 +20,22 @@ use tonic::transport::server::Router;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-/// How often it is looked whether a socket is still there.
+/// Pause between two checks that a socket still exists.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long requests may go on that have begun when the process is told to end.
+/// Deadline for requests that have begun when the process is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// A child of a server that was killed holds its socket until it executes the driver.
+/// Wait for a socket: a child of a killed server holds it until it executes the driver.
 const HANDOVER: Duration = Duration::from_secs(2);
 
-/// After a connection that could not be accepted.
+/// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest path of a socket (`sun_path`, with the zero at the end).
+/// Limit for the path of a socket, in bytes (`sun_path`, with the zero at the end).
 const PATH_LIMIT: usize = 107;
 
-/// A path out of CSI's `unix:///path`, or a plain one.
+/// Returns the path of CSI's `unix:///path`, or of a plain path.
 pub fn path_of(endpoint: &str) -> Result<PathBuf> {
     let text = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     let text = text.strip_prefix("unix:").unwrap_or(text);
@@ -44,17 +44,17 @@ pub fn path_of(endpoint: &str) -> Result<PathBuf> {
     Ok(text.into())
 }
 
-/// Told to end.
+/// Signal to end.
 pub type Stop = watch::Receiver<bool>;
 
-/// One server that listens.
+/// Server that listens.
 struct Server {
     inode: (u64, u64),
     end: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-/// Serves at `path` until told to end; `again` makes the socket new, for clients that watch it.
+/// Serves at `path` until told to end; `again` recreates the socket, for clients that watch it.
 pub async fn keep(
     path: PathBuf,
     service: impl Fn() -> Router,
@@ -102,8 +102,8 @@ fn start(path: &Path, service: Router) -> Result<Server> {
     Ok(Server { inode, end, task })
 }
 
-/// Who connects. Without a descriptor left none can: asked again at once the kernel says the
-/// same, so it is asked a little later.
+/// Returns the connections. Without a free descriptor the kernel accepts none, and would say the
+/// same at once: so the next attempt comes a little later.
 fn accepted(listener: UnixListener) -> impl Stream<Item = std::io::Result<UnixStream>> {
     UnixListenerStream::new(listener).then(|accepted| async {
         if accepted.is_err() {
@@ -116,7 +116,7 @@ fn accepted(listener: UnixListener) -> impl Stream<Item = std::io::Result<UnixSt
 fn bind(path: &Path) -> Result<UnixListener> {
     let directory = path.parent().context("no directory")?;
     DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
-    // Of that very socket: another process may make another one beside it just now.
+    // The draft's name belongs to this socket alone: another process may make one beside it now.
     let draft = files::draft_of(path);
     remove_socket(&draft)?;
     let listener = UnixListener::bind(&draft)?;
@@ -126,7 +126,7 @@ fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// For who speaks CSI: every other authority than a plain one is refused by servers.
+/// Connects to a CSI server: servers refuse every authority but a plain one.
 pub async fn connect(path: &Path) -> Result<Channel> {
     let path: Arc<Path> = path.into();
     let shown = path.display().to_string();
@@ -138,7 +138,7 @@ pub async fn connect(path: &Path) -> Result<Channel> {
     endpoint.connect_with_connector(connector).await.with_context(|| format!("connect to {shown}"))
 }
 
-/// Never anything but a socket.
+/// Removes a socket, never anything else.
 fn remove_socket(path: &Path) -> Result<()> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -173,7 +173,7 @@ mod tests {
     fn two_that_begin_in_one_directory_do_not_take_each_other_s_socket() {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (dir.path().join("one.sock"), dir.path().join("other.sock"));
-        // The other one has got so far.
+        // The other server has come this far.
         let draft = std::os::unix::net::UnixListener::bind(files::draft_of(&other)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let _entered = runtime.enter();

@@ -37,7 +37,7 @@ impl Served {
                 tracing::warn!(volume = id, "adopted a staged device that the journal lacks");
                 return self.note_stage(request, request.device.as_deref().unwrap_or_default(), Phase::Done);
             }
-            // A call that was cut short.
+            // An earlier call was interrupted.
             (Standing::Mounted | Standing::Dead(_), _) => self.unmount_device(&global, &guard, budget)?,
             (Standing::Missing | Standing::Directory, _) => {}
         }
@@ -66,7 +66,8 @@ impl Served {
         let plain = Options { secrets: std::collections::BTreeMap::new(), ..options.clone() };
         let call = Call::WaitForAttach { device: device.clone(), options: plain };
         let device = match self.program.call(&call, guard, budget)? {
-            // kubelet takes a device that is left out for none; CSI keeps what attach has named.
+            // kubelet treats an omitted device as none; with CSI the device that attach named is
+            // kept.
             Answer::Done(status) if !status.device.is_empty() => status.device,
             Answer::Done(_) | Answer::NotSupported => device,
         };
@@ -80,7 +81,7 @@ impl Served {
         call.forget_secrets();
         match answer {
             Answer::Done(_) => Ok(()),
-            // As with kubelet: such a driver does everything in `mount`.
+            // Such a driver does everything in `mount`, as with kubelet.
             Answer::NotSupported if has_no_device(&call) => Ok(()),
             Answer::NotSupported => self.by_kubelet.call(&call, guard, budget).map(drop),
         }
@@ -117,7 +118,7 @@ impl Served {
         }
     }
 
-    /// Takes the device from the node.
+    /// Unmounts the device from the node.
     pub(super) fn unstage(&self, request: &At, budget: Budget) -> Result<(), Status> {
         self.check_attaches()?;
         let At { id, path } = request;

@@ -1,7 +1,7 @@
-//! The directories of volumes: looked at, made and removed, never mounted.
+//! Directories of volumes: looked at, made and removed, never mounted.
 //!
-//! Kubernetes makes everything above a target, where a symlink is an attack, and the target itself
-//! is ours to make and to remove.
+//! Kubernetes makes everything above a target: a symlink there is an attack. The target itself is
+//! ours to make and to remove.
 
 use super::capability::invalid;
 use super::codes::of_error;
@@ -13,10 +13,10 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfs, fstatvfs, mkdira
 use rustix::io::Errno;
 use tonic::Status;
 
-/// As kubelet makes the directories of volumes.
+/// Mode of a volume's directory, as kubelet makes it.
 const MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP);
 
-/// What is at a target, as far as it matters.
+/// State of a target, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Nothing.
@@ -25,11 +25,11 @@ pub enum Standing {
     Directory,
     /// A mount that answers.
     Mounted,
-    /// A mount that does not.
+    /// A mount that does not answer.
     Dead(Errno),
 }
 
-/// Looks. What is neither a directory nor a mount is not ours.
+/// Looks at a target. Fails if it is neither a directory nor a mount: then it is not ours.
 pub fn look(target: &TargetPath) -> Result<Standing, Status> {
     let found = Place::open(target).and_then(|place| place.map_or(Ok(Look::Missing), |place| place.look()));
     match found.map_err(|error| of_error(&error))? {
@@ -42,14 +42,14 @@ pub fn look(target: &TargetPath) -> Result<Standing, Status> {
     }
 }
 
-/// Whether what is mounted there can be written.
+/// Reports whether the mount there can be written.
 pub fn is_writable(target: &TargetPath) -> Result<bool, Status> {
     let entry = entry(target).map_err(|error| of_error(&error))?;
     Ok(entry.is_some_and(|entry| !entry.read_only && !entry.superblock_read_only))
 }
 
-/// Whether a program serves what is mounted there: then a look alone does not tell that it has
-/// ended, because the kernel knows the root by heart.
+/// Reports whether a program serves the mount there. A look does not show that such a program has
+/// ended, because the kernel has the root in its cache.
 pub fn is_served(target: &TargetPath) -> Result<bool, Status> {
     let entry = entry(target).map_err(|error| of_error(&error))?;
     Ok(entry.is_some_and(|entry| entry.file_system.starts_with("fuse")))
@@ -60,7 +60,7 @@ fn entry(target: &TargetPath) -> Result<Option<Entry>> {
     mount_table::at(&place.resolved()?)
 }
 
-/// Makes the directory, not those above it; whether it was missing.
+/// Makes the directory, but not those above it. Returns true if it was missing.
 pub fn make(target: &TargetPath) -> Result<bool> {
     let what = || format!("make {target}");
     let place = Place::open(target)?.with_context(|| format!("the directory above {target} is missing"))?;
@@ -70,7 +70,7 @@ pub fn make(target: &TargetPath) -> Result<bool> {
     }
 }
 
-/// Removes the directory, which must be empty; one that is missing is removed.
+/// Removes the directory, which must be empty. Succeeds if it is missing.
 pub fn remove(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match unlinkat(place.parent(), place.name(), AtFlags::REMOVEDIR) {
@@ -79,7 +79,7 @@ pub fn remove(target: &TargetPath) -> Result<()> {
     }
 }
 
-/// Whether nothing is in the directory.
+/// Reports whether the directory is empty.
 pub fn is_empty(target: &TargetPath) -> Result<bool> {
     let mut entries = Dir::new(open(target, OFlags::RDONLY)?)?;
     let is_other = |entry: rustix::io::Result<rustix::fs::DirEntry>| {
@@ -88,7 +88,7 @@ pub fn is_empty(target: &TargetPath) -> Result<bool> {
     Ok(!entries.any(is_other))
 }
 
-/// How full the file system is. Hangs as long as its server does not answer.
+/// Returns the use of the file system. Hangs as long as its server does not answer.
 pub fn usage(target: &TargetPath) -> Result<StatVfs> {
     fstatvfs(open(target, OFlags::PATH)?).with_context(|| format!("ask how full {target} is"))
 }

@@ -1,22 +1,22 @@
-//! How many drivers begin at once.
+//! Limit for drivers that begin at the same time.
 //!
-//! Two hundred drivers that all compute on two processors are in each other's way, and all of them
-//! are late. So a few have a turn at a time, in the order in which they were asked for. A turn ends
-//! with the call, and soon in any case: who waits for a server, or hangs, needs no processor, and
-//! must not keep others from theirs. So no call waits longer than all before it have had a turn.
+//! Two hundred drivers that all compute on two processors disturb each other, and all of them are
+//! late. So only a few have a turn at a time, in the order of their requests. A turn ends with the
+//! call, and soon in any case: a driver that waits for a server, or hangs, needs no processor, and
+//! must not block others. So a call waits at most until all before it have had a turn.
 
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-/// Turns at a time, for each processor.
+/// Limit for simultaneous turns, for each processor.
 const PER_PROCESSOR: usize = 4;
 
-/// The longest turn: several times as long as a driver computes.
+/// Longest turn: several times the computing time of a driver.
 const TURN: Duration = Duration::from_millis(25);
 
-/// Those of one driver.
+/// Turns of one driver.
 #[derive(Debug)]
 pub struct Turns {
     free: Arc<Semaphore>,
@@ -35,13 +35,13 @@ impl Turns {
         Self { free: Arc::new(Semaphore::new(at_once)), longest }
     }
 
-    /// Waits for a turn, and does the work in a thread of its own. Who stops waiting before has it
-    /// not done, and afterwards nothing ends it.
+    /// Waits for a turn, and does the work in a thread of its own. If the caller gives up earlier,
+    /// the work is not started; once started it runs to its end.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
-        // Nothing closes it.
+        // The semaphore is never closed.
         let turn = Arc::clone(&self.free).acquire_owned().await.ok();
         let mut job = tokio::task::spawn_blocking(work);
         let longest = self.longest;
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn no_more_than_a_few_have_a_turn() {
         let turns = Arc::new(Turns::new(2, deadline(600)));
-        // They go in pairs: as many as may have a turn together.
+        // The jobs go in pairs: two may have a turn together.
         let pair = Arc::new(Barrier::new(2));
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         block_on(async {

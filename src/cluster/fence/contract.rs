@@ -1,4 +1,4 @@
-//! What every store has to do, for the tests of each: in memory and in files here, in a real API
+//! Contract of every store, for the tests of each: in memory and in files here, in a real API
 //! server in tests/controllers.
 
 use crate::pace::deadline;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 pub(crate) const HANDLE: &str = "rbd:f/pool/image";
 
-/// A pod on a node, attached.
+/// Returns a pod on a node, with the storage attached.
 pub(crate) fn holder(node: &str, pod: &str) -> Holder {
     let name = |of: &str| format!("{of}-{node}");
     let node = Node { name: node.to_owned(), uid: name("uid"), boot: name("boot") };
@@ -34,7 +34,7 @@ pub(crate) fn holder(node: &str, pod: &str) -> Holder {
     }
 }
 
-/// Knows the same of everyone, and keeps what it was asked in order.
+/// Witness with the same evidence about every holder. It records its fence requests in order.
 #[derive(Default)]
 pub(crate) struct Always {
     pub(crate) sight: Sight,
@@ -54,7 +54,7 @@ impl Witness for Always {
     }
 }
 
-/// Later than a test may last.
+/// Returns a deadline that no test reaches.
 pub(crate) fn soon() -> Instant {
     Instant::now() + deadline(60)
 }
@@ -80,10 +80,10 @@ pub(crate) fn goes(reply: &Result<Reply, StoreError>) -> bool {
     matches!(reply, Ok(Reply::Go { .. }))
 }
 
-/// What every store has to do.
+/// Checks the contract of a store.
 pub(crate) fn is_a_store(store: &(dyn RecordStore + Sync), readers: usize) {
     t1_one_of_fifty(store);
-    // Test 3: the loser is told who has it.
+    // Test 3: the loser is told which holder has the storage.
     let Ok(Reply::Refused(refusal)) = mount(store, "late", "late") else { panic!("not refused") };
     let winner = *refusal.holder.unwrap();
     assert_eq!((refusal.reason, store.list().unwrap().len()), (Reason::NodeUnknown, 1));
@@ -105,20 +105,20 @@ fn t1_one_of_fifty(store: &(dyn RecordStore + Sync)) {
     assert_eq!((granted, store.read(HANDLE, soon()).unwrap().record.unwrap().holders.len()), (1, 1));
 }
 
-/// Test 8, with as many as have a chance in the tries that one has.
+/// Test 8, with as many readers as can succeed within their tries.
 fn t8_readers_join_at_once(store: &(dyn RecordStore + Sync), readers: usize) {
     let reader = |pod: usize| Holder { read_only: true, ..holder("a", &pod.to_string()) };
     std::thread::scope(|scope| {
         for pod in 0..readers {
             scope.spawn(move || {
                 let join = || mount_as(store, reader(pod), Sharing::SharedReadOnly);
-                // Who has lost all tries is asked by kubelet again.
+                // kubelet repeats a request that has lost all tries.
                 assert!((0..50).any(|_| goes(&join())), "{pod}");
             });
         }
     });
     assert_eq!(store.read(HANDLE, soon()).unwrap().record.unwrap().holders.len(), readers);
-    // Test 24: all at once release it, in spite of each other.
+    // Test 24: all of them release it at the same time, despite their conflicts.
     std::thread::scope(|scope| {
         for pod in 0..readers {
             scope.spawn(move || {
@@ -139,7 +139,7 @@ fn t23_a_removal_and_a_taking_over_do_not_both_happen(store: &dyn RecordStore) {
     assert_eq!(store.write(HANDLE, &before, None, soon()), Err(StoreError::Conflict));
     let now = store.read(HANDLE, soon()).unwrap();
     store.write(HANDLE, &now, None, soon()).unwrap();
-    // The same again is another state: what was decided on the first one is not written.
+    // The same record again is another state: a decision on the first one is not written.
     assert!(goes(&mount(store, "a", "1")));
     assert_eq!(store.write(HANDLE, &before, None, soon()), Err(StoreError::Conflict));
     assert_eq!(store.write(HANDLE, &Read::default(), Some(&joined), soon()), Err(StoreError::Conflict));

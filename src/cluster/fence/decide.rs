@@ -1,36 +1,36 @@
-//! Who may hold a storage: every rule of fencing, without input or output.
+//! Rules of fencing: which pods may hold a storage. Without input or output.
 //!
-//! [`decide`] looks at a record, a request and what is known, and says what to do. Each decision
-//! carries the number of its row; `rows/` has a test for each.
+//! [`decide`] takes a record, a request and the evidence, and returns a decision. Each decision has
+//! the number of its row; `rows/` has a test for each row.
 //!
-//! | # | the storage is held | asked | and | so |
+//! | # | storage is held | request | condition | result |
 //! |---|---|---|---|---|
-//! | 1, 2 | by no one | mount | | go: exclusive (1) or shared (2) |
-//! | 3 | by the same mount | mount | | go: it is tried again |
-//! | 4 | by the same mount, read-only now and not before | mount | attached: conflict; else decided anew | |
-//! | 5 | by a pod of this node | mount | it is gone, and nothing is mounted | go, epoch + 1 |
-//! | 6 | by a pod of this node | mount | otherwise | go if shared by the node, else refused |
-//! | 7 | by a node that has rebooted | mount | the pod is gone or ending | go, epoch + 1 |
-//! | 8 | by a node that is out of service | mount | the storage keeps it out, or cannot | task; go, epoch + 1 |
-//! | 9 | by a node that is gone for long | mount | the storage keeps it out | task; go, epoch + 1 |
-//! | 10 | by a node that is alive | mount | the pod is gone | task for that node; refused |
-//! | 11 | by a node that is alive or rebooted | mount | the pod is there | refused |
-//! | 12 | by a node of which nothing is known | mount | | refused: set the taint |
-//! | 13 | by a pod of the same name | mount | | as 7 to 12; by setting as 8 |
-//! | 14, 18 | shared read-only (14), shared (18) | mount alike | | go |
-//! | 15, 16 | shared read-only | mount to write | all can be removed (15), or not (16) | |
+//! | 1, 2 | by no pod | mount | | granted: exclusive (1) or shared (2) |
+//! | 3 | by the same mount | mount | | granted: it is a retry |
+//! | 4 | by the same mount, with other access | mount | | attached: refused; else decided as new |
+//! | 5 | by a pod of this node | mount | pod gone, nothing mounted | granted, epoch + 1 |
+//! | 6 | by a pod of this node | mount | otherwise | granted if shared by the node, else refused |
+//! | 7 | by a node that has rebooted | mount | pod gone or terminating | granted, epoch + 1 |
+//! | 8 | by a node out of service | mount | fenced, or not supported | task; granted, epoch + 1 |
+//! | 9 | by a node that is gone for long | mount | fenced | task; granted, epoch + 1 |
+//! | 10 | by a node that is alive | mount | pod gone | task for that node; refused |
+//! | 11 | by a node that is alive or rebooted | mount | pod exists | refused |
+//! | 12 | by a node that is silent or unknown | mount | | refused: set the taint |
+//! | 13 | by a pod of the same name | mount | | as 7 to 12; if the setting allows it, as 8 |
+//! | 14, 18 | shared read-only (14), shared (18) | mount with the same sharing | | granted |
+//! | 15, 16 | shared read-only | mount for writing | all holders removable (15), or not (16) | |
 //! | 17 | by a writer | mount read-only | | as 5 to 12 |
-//! | 19, 20 | | attached | still a holder (19), or no longer: undo it (20) | |
-//! | 21 | | unmount begins | | noted |
+//! | 19, 20 | | attached | still a holder (19), or no longer (20) | recorded (19), undo (20) |
+//! | 21 | | unmount begins | | recorded |
 //! | 22, 23 | | unmount ends | others on this node (22), or none and detached (23) | released |
-//! | 24 | | unmount ends | not all is undone | kept, tried again later |
-//! | 25, 26 | | clean up | the pod is there (25), or not (26) | |
-//! | 27 | by another, since | return | | undo it before anything is served |
-//! | 28 | by anyone | delete | | refused |
+//! | 24 | | unmount ends | something is left | kept, retried later |
+//! | 25, 26 | | clean up | pod exists (25), or not (26) | |
+//! | 27 | by another holder meanwhile | return | | undo before anything is served |
+//! | 28 | by any pod | delete | | refused |
 //! | 29 | | mount while draining | | refused |
-//! | 30 | by no one of that name | unmount | | fine |
-//! | 31 | by anyone | review | as 7 to 10, each alone | removed, epoch + 1; task |
-//! | 31 | by anyone who stays | review | it is deleted, and marked | task to detach by force |
+//! | 30 | by no such holder | unmount | | done |
+//! | 31 | by any pod | review | as 7 to 10, each alone | removed, epoch + 1; task |
+//! | 31 | by any pod that stays | review | record deleted and marked | task to detach by force |
 
 mod review;
 
@@ -39,57 +39,57 @@ use super::record::{HOLDERS, Holder, Phase, Record};
 use super::request::{Left, Request};
 use super::sharing::Sharing;
 
-/// What is to be done, in this order.
+/// Actions for a request, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// By which row of the table.
+    /// Number of the row in the table.
     pub row: u8,
-    /// Notes for other nodes, or for later: written before the record is.
+    /// Tasks for other nodes, or for later. They are written before the record.
     pub tasks: Vec<Task>,
-    /// What becomes of the record, if no one else has changed it meanwhile.
+    /// Change of the record, made only if no other process has changed it meanwhile.
     pub write: Write,
-    /// What is answered, once that is written.
+    /// Reply, given once the record is written.
     pub reply: Reply,
 }
 
-/// What becomes of a record.
+/// Change of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// It stays.
+    /// No change.
     Nothing,
-    /// It is replaced, or made.
+    /// The record is replaced or created.
     Put(Record),
-    /// It is removed.
+    /// The record is removed.
     Delete,
 }
 
-/// A node has to clean up after a holder of its own.
+/// Task for a node to clean up after one of its own holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Who held the storage.
+    /// Holder of the storage.
     pub holder: Holder,
-    /// Why.
+    /// Reason for the task.
     pub reason: Cause,
 }
 
 impl Task {
-    /// No other task has it: a holder may have one that asks and one that forces.
+    /// Returns a unique name. A holder may have two tasks: a cleanup and a forced one.
     pub fn name(&self) -> String {
         let force = if self.reason == Cause::Forced { "-forced" } else { "" };
         format!("{}-{}{force}", self.holder.id, self.holder.epoch)
     }
 }
 
-/// Why a node has to clean up.
+/// Reason for a cleanup task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The pod is gone, and its node alive.
+    /// The pod is gone, but its node is alive.
     PodGone,
-    /// The node was off, or is gone; another one has the storage now.
+    /// The node was off or is gone, and another node has the storage now.
     NodeLost,
     /// The device was busy.
     StillAttached,
-    /// An administrator wants it to be unmounted now, whoever uses it.
+    /// An administrator wants the storage unmounted now, even if it is in use.
     Forced,
 }
 
@@ -101,83 +101,83 @@ const CAUSES: [(Cause, &str); 4] = [
 ];
 
 impl Cause {
-    /// By its name in tasks.
+    /// Parses the name in tasks.
     pub fn parse(name: &str) -> Option<Self> {
         CAUSES.into_iter().find(|(_, known)| *known == name).map(|(cause, _)| cause)
     }
 
-    /// Its name in tasks.
+    /// Returns the name in tasks.
     pub fn name(self) -> &'static str {
         CAUSES.into_iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
     }
 }
 
-/// What is answered.
+/// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It may be attached and mounted, under this epoch.
+    /// The storage may be attached and mounted under this epoch.
     Go {
-        /// To be said again by [`Request::Attached`].
+        /// Epoch to repeat in [`Request::Attached`].
         epoch: u64,
     },
-    /// It is so.
+    /// The request is done.
     Done,
-    /// It is unmounted; what is left is tried again later.
+    /// The volume is unmounted; the rest is retried later.
     Later,
     /// The unmount may begin.
     Unmount {
-        /// Whether anything is known of it.
+        /// True if the record has this holder.
         known: bool,
-        /// Whether no other pod of the node has the device.
+        /// True if no other pod of the node uses the device.
         last: bool,
     },
-    /// The storage has to keep the nodes of these holders out; then decide again.
+    /// The storage must fence the nodes of these holders first; then decide again.
     FenceFirst(Vec<String>),
-    /// Someone else has the storage: whatever is mounted or attached here has to go, at once.
+    /// Another holder has the storage: unmount and detach everything here at once.
     Undo,
-    /// It is still this node's.
+    /// This node still holds the storage.
     Keep,
-    /// The task is about a holder that lives.
+    /// The task is about a holder that is alive.
     Obsolete,
-    /// It may not be.
+    /// The request is refused.
     Refused(Refusal),
 }
 
-/// Why something may not be.
+/// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// In one word.
+    /// Reason in one word.
     pub reason: Reason,
-    /// Who is in the way.
+    /// Conflicting holder.
     pub holder: Option<Box<Holder>>,
 }
 
-/// Why something may not be, in one word.
+/// Reason for a refusal, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Another pod of this node has it.
+    /// Another pod of this node holds the storage.
     HeldHere,
-    /// A pod of another node has it.
+    /// A pod of another node holds the storage.
     HeldElsewhere,
-    /// The pod is gone, and its node is asked to clean up.
+    /// The pod is gone, and its node was asked to clean up.
     CleaningUp,
-    /// Its node does not report: it may still write.
+    /// The holder's node does not report: it may still write.
     NodeSuspect,
-    /// Its node could not be asked about.
+    /// The state of the holder's node could not be queried.
     NodeUnknown,
-    /// Its node is gone, and not for long enough.
+    /// The holder's node is gone, but not for long enough.
     GoneShortly,
-    /// The storage cannot keep its node out, or could not be told.
+    /// The storage cannot fence the holder's node, or could not be told to.
     NotFenced,
-    /// The same mount has it otherwise.
+    /// The same mount holds the storage with other access.
     AccessDiffers,
-    /// It is still mounted.
+    /// The volume is still mounted.
     StillMounted,
-    /// More than [`HOLDERS`] pods would have it.
+    /// More than [`HOLDERS`] pods would hold the storage.
     TooMany,
-    /// Nothing new is mounted any more.
+    /// New mounts are no longer accepted.
     Draining,
-    /// Someone holds it, and a lock is not deleted.
+    /// The storage has a holder, and its lock is not deleted.
     Held,
 }
 
@@ -195,7 +195,7 @@ impl Decision {
     }
 }
 
-/// What to do about a request. `None` is a storage without a record.
+/// Decides a request. `None` is a storage without a record.
 pub fn decide(handle: &str, record: Option<&Record>, request: &Request, evidence: &Evidence) -> Decision {
     let free = Record::free(handle);
     let record = record.unwrap_or(&free);
@@ -216,7 +216,7 @@ fn mount(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) ->
     match record.holder(&me.id) {
         Some(mine) if mine.read_only == me.read_only => again(record, mine, me),
         Some(mine) if mine.phase != Phase::Reserved => Decision::refuse(4, Reason::AccessDiffers, Some(mine)),
-        // Nothing is attached yet: as if it had not been asked before.
+        // Nothing is attached yet: decide as for a new mount.
         Some(_) => {
             let others = without(record, &me.id);
             let decision = admit(&others, me, sharing, evidence);
@@ -227,9 +227,9 @@ fn mount(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) ->
     }
 }
 
-/// The same mount is tried again, after a failure, a restart of the agent or a reboot. It is
-/// written even if nothing changes: another process may have decided that this node is gone and
-/// not written that yet; its write then fails, and it decides again.
+/// Decides a retry of the same mount, after a failure, a restart of the agent or a reboot. The
+/// record is written even if nothing changes: another process may have decided that this node is
+/// gone, but not written that yet. Its write then fails, and it decides again.
 fn again(record: &Record, mine: &Holder, me: &Holder) -> Decision {
     let same_kernel = mine.node.boot == me.node.boot && mine.phase == Phase::Attached;
     let (phase, device) =
@@ -239,7 +239,7 @@ fn again(record: &Record, mine: &Holder, me: &Holder) -> Decision {
     Decision::new(3, write, Reply::Go { epoch: mine.epoch })
 }
 
-/// A mount that does not hold the storage yet.
+/// Decides a mount that does not hold the storage yet.
 fn admit(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) -> Decision {
     let (compatible, conflicts): (Vec<_>, Vec<_>) =
         record.holders.iter().partition(|holder| may_share(record.sharing, holder, sharing, me));
@@ -262,7 +262,7 @@ fn admit(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) ->
     }
 }
 
-/// Whether a pod may have the storage beside a holder.
+/// Reports whether a pod may share the storage with a holder.
 fn may_share(held: Sharing, holder: &Holder, wanted: Sharing, me: &Holder) -> bool {
     let same_node = holder.node.is_same(&me.node);
     let same_pod = same_node && holder.pod.uid == me.pod.uid;
@@ -289,7 +289,7 @@ fn enter(me: &Holder, epoch: u64) -> Holder {
     Holder { epoch, phase: Phase::Reserved, device: String::new(), ..me.clone() }
 }
 
-/// What becomes of one holder that is in the way.
+/// Verdict about one conflicting holder.
 #[derive(Clone, Debug)]
 struct Verdict<'a> {
     row: u8,
@@ -299,11 +299,11 @@ struct Verdict<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    /// It is removed; its node may have to clean up.
+    /// The holder is removed; its node may have to clean up.
     Remove(Option<Cause>),
-    /// Its node has to be kept out first.
+    /// The holder's node must be fenced first.
     Fence,
-    /// It stays; its node may be asked to clean up.
+    /// The holder stays; its node may be asked to clean up.
     Stay(Reason, Option<Cause>),
 }
 
@@ -344,8 +344,8 @@ fn judge_there(sight: Sight, evidence: &Evidence) -> (u8, Outcome) {
     }
 }
 
-/// For a node that cannot be asked to clean up: the storage has to keep it out, or someone must
-/// have said that it need not.
+/// Judges a holder whose node cannot be asked to clean up: the storage must fence the node, or an
+/// administrator must have asserted that this is not necessary.
 fn fenced(sight: Sight, asserted: bool) -> Outcome {
     match sight.fence {
         Fence::NotTried => Outcome::Fence,
@@ -355,12 +355,12 @@ fn fenced(sight: Sight, asserted: bool) -> Outcome {
     }
 }
 
-/// The rule of Rook's design, off by default: see [`Rules`](super::evidence::Rules).
+/// Reports whether Rook's rule applies; off by default: see [`Rules`](super::evidence::Rules).
 fn may_take_by_name(row: u8, sight: Sight, evidence: &Evidence) -> bool {
     evidence.rules.same_name_break && row != 8 && sight.node != NodeState::Alive
 }
 
-/// One that stays is enough to be refused; then no node is fenced either.
+/// Decides from all verdicts. One holder that stays causes a refusal, and no node is fenced then.
 fn conclude(
     record: &Record,
     (me, sharing): (&Holder, Sharing),
@@ -429,7 +429,7 @@ fn end_unmount(record: &Record, id: &str, left: Left) -> Decision {
     }
 }
 
-/// A task says that a holder of this node is no longer needed.
+/// Decides a task, which says that a holder of this node is no longer needed.
 fn clean_up(record: &Record, id: &str, epoch: u64, left: Left, evidence: &Evidence) -> Decision {
     let mine = record.holder(id);
     let pod = mine.map_or(PodState::Gone, |mine| evidence.of(mine).pod);
@@ -442,8 +442,8 @@ fn clean_up(record: &Record, id: &str, epoch: u64, left: Left, evidence: &Eviden
     }
 }
 
-/// Nothing that was mounted under another epoch may be served: someone else may have written since.
-/// The record is written even if it is kept, for the same reason as in [`again`].
+/// Decides a return. Volumes of another epoch may not be served: another holder may have written
+/// since. The record is written even if it is kept, for the same reason as in [`again`].
 fn came_back(record: &Record, id: &str, epoch: u64, agent: &str) -> Decision {
     let Some(mine) = record.holder(id).filter(|mine| mine.epoch == epoch) else {
         return Decision::new(27, Write::Nothing, Reply::Undo);
@@ -460,7 +460,7 @@ fn delete(record: &Record) -> Decision {
     }
 }
 
-/// Whether no other holder is on the same node.
+/// Reports whether no other holder is on the same node.
 fn is_last(record: &Record, mine: &Holder) -> bool {
     record.holders.iter().all(|holder| holder.id == mine.id || !holder.node.is_same(&mine.node))
 }
@@ -487,7 +487,7 @@ fn without(record: &Record, id: &str) -> Record {
     next
 }
 
-/// With this holder, in place of the one of the same id.
+/// Returns the record with this holder, in place of the one with the same id.
 fn with(record: &Record, holder: Holder) -> Record {
     let mut next = record.clone();
     match next.holders.iter_mut().find(|known| known.id == holder.id) {

@@ -1,100 +1,100 @@
-//! What is known about nodes and pods when something is decided. Pure: who looks is elsewhere.
+//! Evidence about nodes and pods at the time of a decision. Pure: it is collected elsewhere.
 
 use super::record::Holder;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is known about the node of a holder.
+/// State of a holder's node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NodeState {
-    /// No one could be asked.
+    /// The state could not be queried.
     #[default]
     Unknown,
-    /// The same boot of it is ready.
+    /// The node is ready, in the same boot.
     Alive,
-    /// It does not report, and no one says that it is off.
+    /// The node does not report, and it was not declared off.
     Suspect,
-    /// It runs again, in another boot: the kernel that had the volume is gone.
+    /// The node runs again in another boot: the kernel that had the volume is gone.
     Rebooted,
-    /// An administrator has asserted that it is off: `node.kubernetes.io/out-of-service`.
+    /// An administrator has declared the node off: `node.kubernetes.io/out-of-service`.
     OutOfService,
-    /// Its Node object has been missing for so long, or another machine has its name.
+    /// The Node object has been missing for this time, or another machine has its name.
     Gone(Duration),
 }
 
-/// What is known about the pod of a holder.
+/// State of a holder's pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PodState {
-    /// No one could be asked.
+    /// The state could not be queried.
     #[default]
     Unknown,
-    /// It is there.
+    /// The pod exists.
     Present,
-    /// It is to be deleted.
+    /// The pod is to be deleted.
     Terminating,
-    /// It is not there, or another one has its name.
+    /// The pod does not exist, or another pod has its name.
     Gone,
 }
 
-/// What the mount table and the kernel of *this* node say about a holder's volume.
+/// Use of a holder's volume, from the mount table and the kernel of *this* node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Usage {
-    /// No one could be asked.
+    /// The use could not be queried.
     #[default]
     Unknown,
-    /// It is mounted or attached, or a call that will is still under way.
+    /// The volume is mounted or attached, or a call that will do so is still under way.
     InUse,
-    /// It is neither.
+    /// The volume is neither mounted nor attached.
     Unused,
 }
 
-/// How the storage itself was told to take no more writes of a node.
+/// Result of telling the storage to reject a node's writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fence {
-    /// It was not.
+    /// The storage was not told.
     #[default]
     NotTried,
-    /// It takes none any more.
+    /// The storage rejects the writes.
     Fenced,
-    /// It has no way to.
+    /// The storage does not support fencing.
     Unsupported,
-    /// It could not be told.
+    /// The storage could not be told.
     Failed,
 }
 
-/// What is known about one holder.
+/// Evidence about one holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sight {
-    /// Its node.
+    /// State of the holder's node.
     pub node: NodeState,
-    /// Its pod.
+    /// State of the holder's pod.
     pub pod: PodState,
-    /// Its volume; only asked on the holder's own node.
+    /// Use of the holder's volume; only queried on the holder's own node.
     pub usage: Usage,
-    /// Whether the storage keeps its node out.
+    /// Fence of the holder's node.
     pub fence: Fence,
 }
 
-/// Whether someone has deleted a record that still has holders.
+/// Deletion of a record that still has holders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// No.
+    /// The record is not deleted.
     #[default]
     No,
-    /// It goes when its last holder does, and nobody holds the storage anew before.
+    /// The record is removed with its last holder, and accepts no new holder before.
     Deleted,
     /// The same, and its holders are to be detached by force.
     Forced,
 }
 
-/// What an administrator allows.
+/// Rules that an administrator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How long a node has to be missing before it counts as gone.
+    /// Time for which a node must be missing before it counts as gone.
     pub gone_grace: Duration,
-    /// Whether the lock of a node that is gone is broken although the storage cannot keep it out.
+    /// True if the lock of a gone node is broken although the storage cannot fence the node.
     pub unfenced_break: bool,
-    /// Whether a pod of the same name may take the lock of one on a node that is not alive. This
+    /// True if a pod of the same name may take the lock of a pod on a node that is not alive. This
     /// has destroyed file systems: such a node may still write.
     pub same_name_break: bool,
 }
@@ -105,28 +105,28 @@ impl Default for Rules {
     }
 }
 
-/// Everything a decision is made of, besides record and request.
+/// Input of a decision besides record and request.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// By the holder's id.
+    /// Evidence about the holders, by their ids.
     pub sights: BTreeMap<String, Sight>,
-    /// What an administrator allows.
+    /// Rules that an administrator sets.
     pub rules: Rules,
-    /// Whether nothing new may be mounted: the record is being deleted.
+    /// True if no new mount is accepted: the record is being deleted.
     pub draining: bool,
-    /// Whether who holds it is to be detached by force.
+    /// True if the holders are to be detached by force.
     pub forced: bool,
 }
 
 impl Evidence {
-    /// With what the record itself says of its end.
+    /// Adds the deletion state of the record.
     #[must_use]
     pub fn with(self, ending: Ending) -> Self {
         let (draining, forced) = (ending != Ending::No, ending == Ending::Forced);
         Self { draining: self.draining || draining, forced: self.forced || forced, ..self }
     }
 
-    /// What is known about a holder: by default nothing.
+    /// Returns the evidence about a holder. By default its state is unknown.
     pub fn of(&self, holder: &Holder) -> Sight {
         self.sights.get(&holder.id).copied().unwrap_or_default()
     }

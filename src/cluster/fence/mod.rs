@@ -1,33 +1,33 @@
 //! Fencing: a volume is never written from two places.
 //!
-//! Whoever is about to attach a volume asks for it first, and gives it back after the last detach.
-//! What is locked is the *storage*, by a name that all its volumes share: its handle
-//! (`rbd:<fsid>/<pool>/<image>`). For each handle there is one [`Record`](record::Record), kept
-//! where every node can see it, that says which pods hold the storage.
+//! A node requests the storage before it attaches a volume, and releases it after the last detach.
+//! The lock is on the *storage*, under a name that all its volumes share: its handle
+//! (`rbd:<fsid>/<pool>/<image>`). Each handle has one [`Record`](record::Record), which every node
+//! can see, with the pods that hold the storage.
 //!
 //! ```text
 //!   request ──┐
-//!   record ───┼──▶ decide (pure) ──▶ decision: what to do first, what to write, what to answer
+//!   record ───┼──▶ decide (pure) ──▶ decision: tasks first, then the record, then the reply
 //!   evidence ─┘                          │
 //!                                        ▼
-//!                          compare-and-swap into the store; if another was faster, once more
+//!                          compare-and-swap into the store; retried after a conflict
 //! ```
 //!
-//! * [`record`] is what is written: the holders, how they share, and an *epoch*.
-//! * [`request`] is what is asked: a pod mounts, a volume was attached, an unmount begins or ends.
-//! * [`evidence`] is what is known about nodes and pods just now.
-//! * [`decide`](mod@decide) has every rule, as a table of 31 rows; nothing else decides anything.
-//! * [`settle`](mod@settle) has it written, and [`store`] is where.
+//! * [`record`]: the holders, their sharing, and an *epoch*.
+//! * [`request`]: a pod mounts, a volume was attached, an unmount begins or ends.
+//! * [`evidence`]: the state of nodes and pods at the time of the decision.
+//! * [`decide`](mod@decide): all rules, as a table of 31 rows. No other module decides anything.
+//! * [`settle`](mod@settle): writes the decision into a [`store`].
 //!
-//! Three things hold, whatever crashes, and `model.rs` looks for a way around them:
+//! Three invariants hold after every crash. `model.rs` searches for a way around them:
 //!
 //! 1. *Never two writers.* A holder is removed by itself, or because of evidence that its **node**
-//!    can no longer write. That a pod is missing is no evidence: the processes of a pod that was
-//!    deleted by force may still run on a node that no one reaches.
+//!    can no longer write. A missing pod is no evidence: the processes of a pod that was deleted by
+//!    force may still run on an unreachable node.
 //! 2. *Released after detached.* A holder removes itself only after it has seen that nothing is
 //!    mounted or attached any more.
 //! 3. *Epochs never fall.* Each time a holder is removed by another one, the epoch rises. A node
-//!    that comes back with a lower one has lost its volumes and ends them before it serves.
+//!    that returns with a lower epoch has lost its volumes, and unmounts them before it serves.
 
 pub mod decide;
 pub mod evidence;

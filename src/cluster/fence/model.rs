@@ -1,8 +1,8 @@
-//! A model checker: the states that a small world can come to, nearest first, and long random walks
-//! through larger ones. No state may break an invariant; with a rule broken on purpose, one has to.
+//! Model checker: the states that a small world can reach, nearest first, and long random walks
+//! through larger worlds. No state may break an invariant; with a rule broken on purpose, one must.
 //!
-//! It is written here because it is short: a set of states seen, the shortest way to each, and a
-//! seeded walk. `FULL=1` plays far more.
+//! It is written here because it is short: a set of visited states, the shortest way to each, and a
+//! seeded walk. `FULL=1` explores far more.
 
 use super::evidence::Fence;
 use super::sharing::Sharing;
@@ -11,15 +11,15 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 
-/// What was found.
+/// Result of an exploration.
 struct Explored {
     states: usize,
     wrong: Option<(&'static str, Vec<Event>)>,
-    /// Which pods ever had the storage: a model in which nothing happens proves nothing.
+    /// True for each pod that ever had the storage: a model without events proves nothing.
     had: Vec<bool>,
 }
 
-/// Breadth first, so that the way to what is wrong is the shortest.
+/// Explores breadth first, so that the way to a violation is the shortest.
 fn explore(setting: &Setting, most: usize, invariants: &[&str]) -> Explored {
     let events = setting.events();
     let hasher = RandomState::new();
@@ -63,7 +63,7 @@ const ALL: [&str; 3] = [WRITERS, DETACHED, EPOCHS];
 const WRITER: Plan = Plan { node: 0, read_only: false, sharing: Sharing::Exclusive };
 const READER: Plan = Plan { node: 1, read_only: true, sharing: Sharing::SharedReadOnly };
 
-/// A writer on each of two nodes.
+/// Returns a setting with a writer on each of two nodes.
 fn two(broken: Broken, fence: Fence) -> Setting {
     Setting {
         pods: vec![WRITER, Plan { node: 1, ..WRITER }],
@@ -75,12 +75,12 @@ fn two(broken: Broken, fence: Fence) -> Setting {
     }
 }
 
-/// The same, beside a controller.
+/// Returns the same setting with a controller.
 fn reviewed(broken: Broken, fence: Fence) -> Setting {
     Setting { reviewed: true, ..two(broken, fence) }
 }
 
-/// For `--nocapture`.
+/// Prints a line for `--nocapture`.
 fn show(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -103,7 +103,7 @@ fn t58_no_state_of_two_nodes_breaks_an_invariant() {
     }
 }
 
-/// All states of a node beside a controller: no other pod is needed to see that one which still
+/// All states of a node with a controller. No other pod is needed to see that a pod which still
 /// writes has lost the storage.
 #[test]
 fn t58_no_state_of_a_node_beside_a_controller_breaks_an_invariant() {
@@ -113,7 +113,7 @@ fn t58_no_state_of_a_node_beside_a_controller_breaks_an_invariant() {
     assert_eq!((explored.wrong, &explored.had[..]), (None, &[true][..]));
 }
 
-/// Every rule is needed: each, broken alone, leads to a state that no one may see.
+/// Every rule is needed: if one alone is broken, a forbidden state is reached.
 #[test]
 fn t58_each_broken_rule_is_found() {
     let mut reader = two(Broken::ReaderBesideWriter, Fence::Fenced);
@@ -121,7 +121,7 @@ fn t58_each_broken_rule_is_found() {
     let mut neighbours = two(Broken::UsageIgnored, Fence::Fenced);
     neighbours.pods[1].node = 0;
     let fenced = |broken| two(broken, Fence::Fenced);
-    // One node is enough to see that what it has attached was taken.
+    // One node is enough to see that its attached storage was taken.
     let alone = |broken| Setting { pods: vec![WRITER], nodes: 1, ..reviewed(broken, Fence::Unsupported) };
     for (setting, expected) in [
         (fenced(Broken::PodMissingIsEvidence), WRITERS),
@@ -160,7 +160,7 @@ impl Dice {
     }
 }
 
-/// Four pods on three nodes, as the seed has it.
+/// Returns a setting with four pods on three nodes, chosen by the seed.
 fn crowd(dice: &mut Dice, broken: Broken) -> Setting {
     let kinds = [Sharing::Exclusive, Sharing::ExclusivePerNode, Sharing::SharedReadOnly, Sharing::Exclusive];
     let pods = (0..4).map(|pod| {
@@ -172,7 +172,7 @@ fn crowd(dice: &mut Dice, broken: Broken) -> Setting {
     Setting { pods, nodes: 3, boots: 3, reviewed: dice.roll(2) == 0, fence, broken }
 }
 
-/// Most of what happens is work: in a world of disasters alone nothing is ever mounted.
+/// Weights the events so that most are work: with disasters alone nothing is ever mounted.
 fn mostly_work(events: Vec<Event>) -> Vec<Event> {
     let weight = |event: &Event| match event {
         Event::Mount(_) | Event::Attach(_) | Event::Answered(_) | Event::Confirm(_) | Event::Serve(_) => 12,
@@ -184,7 +184,7 @@ fn mostly_work(events: Vec<Event>) -> Vec<Event> {
     events.into_iter().flat_map(|event| std::iter::repeat_n(event, weight(&event))).collect()
 }
 
-/// What was wrong at the end of a walk, and how often a pod got the storage.
+/// Returns the violation at the end of a walk, and how often a pod got the storage.
 fn walk(seed: u64, broken: Broken) -> (Option<&'static str>, usize) {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let setting = crowd(&mut dice, broken);
@@ -203,7 +203,7 @@ fn walk(seed: u64, broken: Broken) -> (Option<&'static str>, usize) {
     (None, attached)
 }
 
-/// Tests 1 and 18: 100,000 interleavings with faults, some thousands of them without `FULL=1`.
+/// Tests 1 and 18: 100,000 interleavings with faults; without `FULL=1`, some thousands of them.
 #[test]
 fn t18_random_walks_never_grant_twice() {
     let walks = if full() { 100_000 } else { 3_000 };
@@ -217,7 +217,7 @@ fn t18_random_walks_never_grant_twice() {
     assert!(attached > usize::try_from(walks).unwrap() / 2, "{attached}");
 }
 
-/// The walks see what the explorer sees.
+/// The random walks find what the exploration finds.
 #[test]
 fn random_walks_find_broken_rules() {
     for broken in [Broken::SilentIsOff, Broken::BlindWrite, Broken::ReleaseFirst, Broken::NoFence] {

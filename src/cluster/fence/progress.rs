@@ -1,30 +1,30 @@
-//! How far a node has come that detaches storage by force. Pure.
+//! Progress of a node that detaches storage by force. Pure.
 
 use flexvol_protocol::text::one_line;
 use serde_json::{Value, json};
 
-/// No task has more steps.
+/// Limit for the steps of a task.
 pub const STEPS: usize = 16;
 
-/// No message is longer.
+/// Limit for a message, in bytes.
 const LONGEST: usize = 1024;
 
-/// How things stand.
+/// Current phase of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// A step is under way.
     Running,
-    /// All steps were tried, and something is left: it is tried again.
+    /// All steps were tried, and something is left: the steps are retried.
     Stuck,
     /// Nothing is left, and the storage is released.
     Done,
 }
 
 impl Phase {
-    /// Every one.
+    /// All phases.
     pub const ALL: [Self; 3] = [Self::Running, Self::Stuck, Self::Done];
 
-    /// Its name in tasks.
+    /// Returns the name in tasks.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "Running",
@@ -34,21 +34,21 @@ impl Phase {
     }
 }
 
-/// What a step did.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It goes on.
+    /// The step is under way.
     Running,
-    /// It succeeded.
+    /// The step succeeded.
     Done,
-    /// It did not: the next one is tried.
+    /// The step failed: the next one is tried.
     Failed,
-    /// Its process cannot be ended.
+    /// The step's process cannot be ended.
     Stuck,
 }
 
 impl Outcome {
-    /// Its name in tasks.
+    /// Returns the name in tasks.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "Running",
@@ -59,30 +59,30 @@ impl Outcome {
     }
 }
 
-/// One step.
+/// Step of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What was tried, in a few words.
+    /// Action of the step, in a few words.
     pub name: &'static str,
-    /// What came of it.
+    /// Outcome of the step.
     pub outcome: Outcome,
-    /// Why it failed.
+    /// Reason for a failure.
     pub message: String,
 }
 
-/// All of it.
+/// Progress of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// How things stand.
+    /// Current phase.
     pub phase: Phase,
-    /// What was tried, in this order.
+    /// Steps that were tried, in this order.
     pub steps: Vec<Step>,
-    /// What is left, and what ends that.
+    /// Remaining problem, and how to fix it.
     pub message: String,
 }
 
 impl Progress {
-    /// As the status of a task has it.
+    /// Returns the JSON form for the status of a task.
     pub fn to_json(&self) -> Value {
         let steps = self.steps.iter().take(STEPS).map(|step| {
             json!({"step": step.name, "outcome": step.outcome.name(), "message": one_line(&step.message, LONGEST)})

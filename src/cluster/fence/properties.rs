@@ -1,4 +1,4 @@
-//! What holds of [`decide`](super::decide), whatever it is asked.
+//! Properties of [`decide`](super::decide) that hold for every request.
 
 use super::decide::{Decision, Reply, Write, decide};
 use super::evidence::{Evidence, Fence, NodeState, PodState, Rules, Sight, Usage};
@@ -25,7 +25,7 @@ fn holders() -> impl Strategy<Value = Holder> {
     })
 }
 
-/// Some that no decision has made, too: the store is shared with other versions.
+/// Generates records, also some that no decision has made: other versions share the store.
 fn records() -> impl Strategy<Value = Record> {
     let all = proptest::collection::vec(holders(), 0..5);
     (select(&SHARINGS[..]), all, 2..5_u64).prop_map(|(sharing, mut all, epoch)| {
@@ -69,7 +69,7 @@ fn sights() -> impl Strategy<Value = Sight> {
         .prop_map(|(node, pod, usage, fence)| Sight { node, pod, usage, fence })
 }
 
-/// What is known of every holder of the record, by the admin's own rules.
+/// Generates records and requests with evidence about every holder, under an administrator's rules.
 fn scenes() -> impl Strategy<Value = (Record, Request, Evidence)> {
     let rules = (any::<bool>(), any::<bool>()).prop_map(|(unfenced_break, same_name_break)| Rules {
         unfenced_break,
@@ -85,7 +85,7 @@ fn scenes() -> impl Strategy<Value = (Record, Request, Evidence)> {
     )
 }
 
-/// What the record is afterwards.
+/// Returns the record after the decision.
 fn after(record: &Record, decision: &Decision) -> Record {
     match &decision.write {
         Write::Nothing => record.clone(),
@@ -94,7 +94,7 @@ fn after(record: &Record, decision: &Decision) -> Record {
     }
 }
 
-/// Who asks, if the request is one of a holder's own.
+/// Returns the holder that makes the request; `None` if no holder does.
 fn asking(request: &Request) -> Option<&str> {
     match request {
         Request::Mount { me, .. } => Some(&me.id),
@@ -130,7 +130,7 @@ proptest! {
         }
     }
 
-    /// A silent or unknown node keeps its lock, except by the setting that says so.
+    /// A silent or unknown node keeps its lock, unless the setting allows otherwise.
     #[test]
     fn a_node_that_may_write_loses_nothing((record, request, evidence) in scenes()) {
         let Request::Mount { me, .. } = &request else { return Ok(()) };
@@ -153,7 +153,7 @@ proptest! {
         if let Reply::Go { epoch } = decision.reply {
             let mine = next.holder(&me.id).map(|mine| (mine.epoch, mine.read_only));
             prop_assert_eq!(mine, Some((epoch, me.read_only)));
-            // A pod that is new and expects to be alone is.
+            // A new pod that requests exclusive use is the only one.
             let others = next.holders.iter().filter(|other| other.pod.uid != me.pod.uid).count();
             let joined = record.holder(&me.id).is_none() && *sharing == Sharing::Exclusive && !me.read_only;
             prop_assert!(!joined || others == 0, "{next:?}");
@@ -166,7 +166,7 @@ proptest! {
     fn what_was_decided_is_decided_again((record, request, evidence) in scenes()) {
         let decision = decide(HANDLE, Some(&record), &request, &evidence);
         let next = after(&record, &decision);
-        // The reply was lost, and the same is asked once more.
+        // The reply was lost, and the same request is made again.
         let again = decide(HANDLE, Some(&next), &request, &evidence);
         prop_assert_eq!(after(&next, &again), next);
         let gone = |reply: &Reply| matches!(reply, Reply::Go { .. });

@@ -1,45 +1,45 @@
-//! The record of one storage: who holds it. Pure.
+//! Record of one storage, with its holders. Pure.
 //!
-//! A storage that no one holds has no record, or one without holders: a record whose epoch has ever
-//! risen is kept, because with it the epoch would be forgotten.
+//! A storage without holders has no record, or a record without holders. A record whose epoch has
+//! ever risen is kept, because the epoch would be lost with it.
 
 use super::sharing::Sharing;
 use crate::csi::name::hash;
 use flexvol_protocol::failure::{Failure, Result};
 use serde_json::{Value, json};
 
-/// More pods than this do not hold one storage.
+/// Limit for the holders of one storage.
 pub const HOLDERS: usize = 256;
 
-/// Hexadecimal digits of a holder's id.
+/// Length of a holder's id, in hexadecimal digits.
 const ID: usize = 20;
 
-/// Who holds one storage.
+/// Holders of one storage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// The storage: what class of driver reaches it, and its canonical name there.
+    /// Storage: the class of driver that reaches it, and its canonical name there.
     pub handle: String,
-    /// How the holders share it. Says nothing while there are none.
+    /// Sharing of the holders. It has no meaning without holders.
     pub sharing: Sharing,
-    /// How often a holder was removed by another one.
+    /// Number of times that a holder was removed by another one.
     pub epoch: u64,
-    /// By id, each once.
+    /// Holders. Each id occurs once.
     pub holders: Vec<Holder>,
 }
 
-/// A machine, and which boot of it.
+/// Machine in one of its boots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// In Kubernetes.
+    /// Name in Kubernetes.
     pub name: String,
-    /// Of the Node object: one that is made again under the same name has another.
+    /// UID of the Node object. A new object with the same name has another UID.
     pub uid: String,
-    /// The kernel's boot id.
+    /// Boot id of the kernel.
     pub boot: String,
 }
 
 impl Node {
-    /// Whether both are the same machine, in whichever boot.
+    /// Reports whether both are the same machine, in any boot.
     pub fn is_same(&self, other: &Self) -> bool {
         self.name == other.name && self.uid == other.uid
     }
@@ -48,66 +48,66 @@ impl Node {
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pod {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name. A pod of a `StatefulSet` that is made again has the same.
+    /// Name of the pod. A recreated pod of a `StatefulSet` has the same name.
     pub name: String,
-    /// No other pod has it.
+    /// UID, which no other pod has.
     pub uid: String,
 }
 
-/// How far a holder has come.
+/// Lifecycle phase of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// It may attach.
+    /// The holder may attach.
     Reserved,
-    /// It has attached.
+    /// The holder has attached.
     Attached,
-    /// It is about to detach, or has.
+    /// The holder is about to detach, or has detached.
     Releasing,
 }
 
-/// A pod that holds the storage at one of its directories.
+/// Pod that holds the storage at one of its directories.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Of node, pod, storage and directory: see [`Holder::id_of`].
+    /// Id, built from node, pod, storage and directory: see [`Holder::id_of`].
     pub id: String,
-    /// Where the pod runs.
+    /// Node of the pod.
     pub node: Node,
-    /// Which process of the agent wrote this: it knows its own writes by it.
+    /// Agent process that wrote this. The agent recognises its own writes by it.
     pub agent: String,
     /// The pod.
     pub pod: Pod,
-    /// The pod's directory on which the volume is mounted.
+    /// Directory of the pod where the volume is mounted.
     pub target: String,
-    /// Whether the pod only reads.
+    /// True if the pod only reads.
     pub read_only: bool,
-    /// How far it has come.
+    /// Lifecycle phase.
     pub phase: Phase,
-    /// The record's epoch when it became a holder.
+    /// Epoch of the record when the pod became a holder.
     pub epoch: u64,
-    /// What was attached, once it is.
+    /// Attached device; empty before the attach.
     pub device: String,
-    /// When it became a holder, for people: clocks of nodes are never compared.
+    /// Time when the pod became a holder, for people only: clocks of nodes are never compared.
     pub since: String,
 }
 
 impl Holder {
-    /// The same for every try of the same mount. The directory is part of it: a pod may have the
-    /// same storage at two, and gives it back at both.
+    /// Returns the id of a mount, the same for every retry. The directory is part of it: a pod may
+    /// have the same storage at two directories, and releases it at both.
     pub fn id_of(node: &Node, pod: &str, handle: &str, target: &str) -> String {
         let text = [&node.name, &node.uid, pod, handle, target].join("\0");
         hash(text.as_bytes())[..ID].to_owned()
     }
 
-    /// As people say it: `pod default/web-0 on node a`.
+    /// Returns the text for people: `pod default/web-0 on node a`.
     pub fn shown(&self) -> String {
         let Pod { namespace, name, uid } = &self.pod;
         let pod = if name.is_empty() { uid.clone() } else { format!("{namespace}/{name}") };
         format!("pod {pod} on node {}", self.node.name)
     }
 
-    /// As JSON.
+    /// Returns the JSON form.
     pub fn to_json(&self) -> Value {
         json!({
             "id": self.id,
@@ -127,7 +127,7 @@ impl Holder {
         })
     }
 
-    /// From what [`to_json`](Self::to_json) makes.
+    /// Parses the form of [`to_json`](Self::to_json).
     pub fn from_json(value: &Value) -> Result<Self> {
         let node =
             Node { name: text(value, "node")?, uid: text(value, "nodeUID")?, boot: text(value, "bootID")? };
@@ -159,30 +159,30 @@ impl Phase {
         PHASES.into_iter().find(|(_, known)| *known == name).map(|(phase, _)| phase)
     }
 
-    /// Its name in records.
+    /// Returns the name in records.
     pub fn name(self) -> &'static str {
         PHASES.into_iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
     }
 }
 
 impl Record {
-    /// Of a storage that no one holds and no one has taken from another.
+    /// Returns the record of a storage that has no holder and was never taken from a holder.
     pub fn free(handle: &str) -> Self {
         let handle = handle.to_owned();
         Self { handle, sharing: Sharing::Exclusive, epoch: 0, holders: Vec::new() }
     }
 
-    /// The holder of this id.
+    /// Returns the holder with this id.
     pub fn holder(&self, id: &str) -> Option<&Holder> {
         self.holders.iter().find(|holder| holder.id == id)
     }
 
-    /// Whether nothing would be forgotten with it.
+    /// Reports whether a removal of the record loses no information.
     pub fn is_nothing(&self) -> bool {
         self.holders.is_empty() && self.epoch == 0
     }
 
-    /// As JSON.
+    /// Returns the JSON form.
     pub fn to_json(&self) -> Value {
         let holders: Vec<_> = self.holders.iter().map(Holder::to_json).collect();
         json!({
@@ -193,8 +193,8 @@ impl Record {
         })
     }
 
-    /// From what [`to_json`](Self::to_json) makes. What a later version adds is passed over; what
-    /// is missing or means nothing is refused: a lock is never guessed.
+    /// Parses the form of [`to_json`](Self::to_json). Keys of later versions are ignored. Missing
+    /// or invalid values are refused: a lock is never guessed.
     pub fn from_json(value: &Value) -> Result<Self> {
         let holders = value["holders"].as_array().ok_or_else(|| damaged("holders"))?;
         let holders: Vec<_> = holders.iter().map(Holder::from_json).collect::<Result<_>>()?;

@@ -1,70 +1,70 @@
-//! What is asked about one storage. Pure.
+//! Requests about one storage. Pure.
 
 use super::record::Holder;
 use super::sharing::Sharing;
 
-/// What is left of a volume on this node, as someone has just looked.
+/// Rest of a volume on this node, at the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Left {
-    /// Nothing.
+    /// Nothing is left.
     Nothing,
-    /// It is no longer in the pod's directory, but attached, or mounted once for the node.
+    /// The volume is no longer in the pod's directory, but attached, or mounted once for the node.
     Attached,
-    /// It is still mounted in the pod's directory.
+    /// The volume is still mounted in the pod's directory.
     Mounted,
 }
 
-/// What is asked.
+/// Request about one storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A pod wants to hold the storage, before anything is attached.
+    /// A pod requests the storage, before anything is attached.
     Mount {
-        /// Who: `epoch` and `phase` are decided.
+        /// Requesting holder; its `epoch` and `phase` are decided.
         me: Box<Holder>,
-        /// Together with whom.
+        /// Requested sharing.
         sharing: Sharing,
     },
-    /// A holder has attached.
+    /// A holder has attached the storage.
     Attached {
-        /// Which holder.
+        /// Id of the holder.
         id: String,
-        /// The epoch it was told.
+        /// Epoch that the holder was given.
         epoch: u64,
-        /// What it has attached.
+        /// Attached device.
         device: String,
     },
     /// A holder is about to unmount.
     BeginUnmount {
-        /// Which holder.
+        /// Id of the holder.
         id: String,
     },
     /// A holder has unmounted, and detached if no other pod of the node needs the device.
     EndUnmount {
-        /// Which holder.
+        /// Id of the holder.
         id: String,
-        /// What is left.
+        /// Rest of the volume on this node.
         left: Left,
     },
-    /// This node is asked to clean up after a holder of its own.
+    /// This node was asked to clean up after one of its own holders.
     CleanUp {
-        /// Which holder.
+        /// Id of the holder.
         id: String,
-        /// The epoch of the holder that is meant.
+        /// Epoch of the holder that is meant.
         epoch: u64,
-        /// What is left.
+        /// Rest of the volume on this node.
         left: Left,
     },
     /// The agent of a node starts, or reaches the store again, and finds a volume in its journal.
     Return {
-        /// Which holder it was.
+        /// Id of the former holder.
         id: String,
-        /// Its epoch.
+        /// Epoch of the former holder.
         epoch: u64,
-        /// What the agent calls itself from now on: no earlier record has it.
+        /// New name of the agent, which no earlier record has.
         agent: String,
     },
-    /// No one waits: what is known about the holders' nodes has changed, or may have.
+    /// The evidence about the holders' nodes has changed, or may have. No caller waits.
     Review,
-    /// Someone wants the record removed.
+    /// The record is to be removed.
     Delete,
 }

@@ -1,4 +1,4 @@
-//! Read, decide, write, and once more if another node was faster or the store did not answer.
+//! Reads, decides and writes. Retries if another node was faster or the store did not answer.
 
 use super::decide::{Decision, Reply, Write, decide};
 use super::evidence::{Evidence, Fence};
@@ -9,21 +9,21 @@ use super::store::{Read, RecordStore, StoreError};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often a write that lost is decided anew.
+/// Limit for the tries of a request. After a conflict it is decided again.
 const TRIES: u32 = 12;
 
-/// Before the second try; doubled before each further one.
+/// Pause before the second try; doubled before each further try.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest pause between two tries.
+/// Longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
-/// Who knows about nodes and pods, and can have the storage keep a node out.
+/// Source of evidence about nodes and pods. It can also tell the storage to fence a node.
 pub trait Witness {
-    /// What is known about the holders of a record just now.
+    /// Returns the current evidence about the holders of a record.
     fn look(&self, record: &Record) -> Evidence;
 
-    /// Has the storage take no more writes of a holder's node.
+    /// Tells the storage to reject the writes of a holder's node.
     fn fence(&self, holder: &Holder) -> Fence;
 
     /// Waits before the next try.
@@ -32,12 +32,12 @@ pub trait Witness {
     }
 }
 
-/// Decides a request and has it written, before `deadline`.
+/// Decides a request and writes the decision, before `deadline`.
 ///
 /// # Errors
 ///
-/// If nothing was written, or no one knows whether it was: then the same request is to be made
-/// again, and finds out.
+/// Fails if nothing was written, or if that is unknown: then the caller must repeat the same
+/// request to find out.
 pub fn settle(
     store: &dyn RecordStore,
     handle: &str,
@@ -67,10 +67,10 @@ pub fn settle(
     Err(last)
 }
 
-/// Never the same for two nodes that have lost to each other.
+/// Returns a pause that differs between two nodes that have lost to each other.
 fn pause_before(turn: u32, deadline: Instant) -> Duration {
     let longest = PAUSE.saturating_mul(1 << turn.min(8)).min(LONGEST_PAUSE);
-    // Where the clock stands is chance enough.
+    // The current time is random enough.
     let part = f64::from(longest.subsec_nanos() / 2 + now_nanos() % (longest.subsec_nanos() / 2 + 1));
     let left = deadline.saturating_duration_since(Instant::now());
     Duration::from_secs_f64(part / 1e9).min(left)
@@ -102,8 +102,8 @@ fn attempt(
     store.write(handle, &read, next, deadline).map(|()| decision)
 }
 
-/// Decides, and fences the nodes that have to be; what is known is looked at after the record was
-/// read, so that it is not older.
+/// Decides, and fences nodes if the decision requires it. The evidence is collected after the
+/// record was read, so that it is not older.
 fn consider(
     read: &Read,
     handle: &str,
@@ -122,7 +122,7 @@ fn consider(
         let holders = read.record.iter().flat_map(|record| &record.holders);
         for holder in holders.filter(|holder| ids.contains(&holder.id)) {
             let fence = match witness.fence(holder) {
-                // Asked for again it would be for ever.
+                // Otherwise this fence would be requested for ever.
                 Fence::NotTried => Fence::Unsupported,
                 fence => fence,
             };

@@ -1,8 +1,8 @@
-//! Who may use a volume at the same time. Pure.
+//! Sharing of a volume: the pods that may use it at the same time. Pure.
 
 use flexvol_protocol::failure::{Failure, Result};
 
-/// Who may use a volume at the same time.
+/// Pods that may use a volume at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sharing {
     /// One pod.
@@ -11,21 +11,21 @@ pub enum Sharing {
     ExclusivePerNode,
     /// Any number of pods, all of which only read.
     SharedReadOnly,
-    /// Any number of pods: the storage itself keeps writers apart.
+    /// Any number of pods. The storage itself coordinates the writers.
     SharedReadWrite,
 }
 
-/// What `ReadWriteOnce` means.
+/// Meaning of `ReadWriteOnce`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// One pod.
     #[default]
     Pod,
-    /// One node, as Kubernetes has it.
+    /// One node, as in Kubernetes.
     Node,
 }
 
-/// An access mode of a PersistentVolume.
+/// Access mode of a PersistentVolume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMode {
     /// `ReadWriteOncePod`.
@@ -46,18 +46,18 @@ const ALL: [(Sharing, &str); 4] = [
 ];
 
 impl Sharing {
-    /// By its name in options and records.
+    /// Parses the name in options and records.
     pub fn parse(name: &str) -> Option<Self> {
         ALL.into_iter().find(|(_, known)| *known == name).map(|(sharing, _)| sharing)
     }
 
-    /// Its name in options and records.
+    /// Returns the name in options and records.
     pub fn name(self) -> &'static str {
         ALL.into_iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
     }
 
-    /// What the options ask for, else the access modes of the PersistentVolume, else what the
-    /// mount needs: writers are alone, readers are not.
+    /// Returns the sharing of the options; without it, that of the PersistentVolume's access modes;
+    /// without these, that of the mount: a writer is alone, readers are not.
     pub fn choose(option: Option<Self>, modes: &[AccessMode], scope: Scope, read_only: bool) -> Self {
         let once = match scope {
             Scope::Pod => Self::Exclusive,
@@ -69,14 +69,14 @@ impl Sharing {
             AccessMode::ReadMany => Self::SharedReadOnly,
             AccessMode::WriteMany => Self::SharedReadWrite,
         };
-        // Of several modes, the widest.
+        // The widest of several modes counts.
         let by_mode = || modes.iter().copied().map(of_mode).max();
         let by_need = if read_only { Self::SharedReadOnly } else { once };
         option.or_else(by_mode).unwrap_or(by_need)
     }
 
-    /// Refuses what would damage data: a writer among readers, and two writers on a file system
-    /// that expects one (`cluster` says that it does not).
+    /// Refuses sharing that would damage data: a writer among readers, and two writers on a file
+    /// system that expects one (`cluster` is true if it does not).
     pub fn check(self, read_only: bool, cluster: bool) -> Result<()> {
         let reason = match self {
             Self::SharedReadOnly if !read_only => {

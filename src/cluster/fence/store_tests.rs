@@ -1,5 +1,5 @@
-//! Stores and [`settle`](super::settle()): several agents at once, lost answers, and files that
-//! someone has spoilt.
+//! Tests of stores and [`settle`](super::settle()): several agents at the same time, lost answers,
+//! and damaged files.
 
 use super::contract::{Always, HANDLE, ask, goes, holder, is_a_store, mount, release, soon};
 use super::decide::{Reason, Reply};
@@ -24,7 +24,7 @@ fn t1_t3_t8_t23_t24_in_files() {
     is_a_store(&FileStore::open(&directory.path().join("locks")).unwrap(), 100);
 }
 
-/// Two processes, and two nodes, have stores of their own in the same directory.
+/// Two processes, or two nodes, each open their own store in the same directory.
 #[test]
 fn files_are_shared() {
     let directory = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn files_are_shared() {
     assert!(goes(&mount(&other, "b", "2")));
 }
 
-/// Tests 2, 4 and 26, and every other place at which an answer can be lost.
+/// Tests 2, 4 and 26, and every other point at which an answer can be lost.
 #[test]
 fn t2_t4_t26_a_lost_answer_is_found_out() {
     for fault in [Fault::LostReply, Fault::LostRequest, Fault::Unavailable] {
@@ -46,7 +46,7 @@ fn t2_t4_t26_a_lost_answer_is_found_out() {
                 if calls == nth { fault } else { Fault::None }
             });
             let first = mount(&store, "a", "1");
-            // Nothing may be attached without a yes; the next try has one.
+            // Nothing may be attached without a grant; the next try gets one.
             assert!(goes(&first) || matches!(first, Err(StoreError::Failed(_))), "{first:?}");
             assert!((0..3).any(|_| goes(&mount(&store, "a", "1"))), "{fault:?} {nth}");
             assert_eq!(store.record(HANDLE).unwrap().holders.len(), 1);
@@ -56,7 +56,7 @@ fn t2_t4_t26_a_lost_answer_is_found_out() {
     }
 }
 
-/// Test 14: the storage is told before the lock is taken, once, and not for a store that fails.
+/// Test 14: the storage is told once, before the lock is taken; if that fails, it is not taken.
 #[test]
 fn t14_the_storage_is_told_before_the_lock_is_taken() {
     let store = MemoryStore::default();
@@ -70,7 +70,7 @@ fn t14_the_storage_is_told_before_the_lock_is_taken() {
     assert_eq!(ask(&store, &request, &fencing), Ok(Reply::Go { epoch: 1 }));
     assert_eq!(*fencing.asked.lock().unwrap(), ["a"]);
     assert_eq!(store.tasks(&holder("a", "1").node, soon()).unwrap().len(), 1);
-    // A witness that has never heard of fencing is not asked for ever.
+    // A witness that does not support fencing is not asked for ever.
     let ignorant = Always { sight, ..Always::default() };
     let request = Request::Mount { me: Box::new(holder("c", "3")), sharing: Sharing::Exclusive };
     assert_eq!(ask(&store, &request, &ignorant), Ok(Reply::Go { epoch: 2 }));
@@ -80,7 +80,7 @@ fn file_of(directory: &Path) -> std::path::PathBuf {
     directory.join("records").read_dir().unwrap().next().unwrap().unwrap().path()
 }
 
-/// Test 33: a record that cannot be read is no free storage.
+/// Test 33: a record that cannot be read does not count as free storage.
 #[test]
 fn t33_a_damaged_file_grants_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -100,14 +100,14 @@ fn t33_a_damaged_file_grants_nothing() {
     }
     spoil(&whole);
     assert!(!goes(&mount(&store, "b", "2")) && goes(&mount(&store, "a", "1")));
-    // What a killed writer has left says nothing.
+    // The draft of a killed writer has no meaning.
     let draft = flexvol_linux::fs::files::draft_of(&file);
     std::fs::File::create(&draft).unwrap();
     assert_eq!(store.list().unwrap().len(), 1);
     assert_eq!(release(&store, &holder("a", "1")), Ok(Reply::Done));
 }
 
-/// Test 42 for the store: who can write here, or put a symlink here, can take every lock.
+/// Test 42 for the store: a user with write access, or with a symlink here, can take every lock.
 #[test]
 fn t42_a_directory_that_others_may_write_is_refused() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! A small world for the model checker: nodes, pods, one storage, and everything that can happen
-//! to them.
+//! Small world for the model checker: nodes, pods, one storage, and everything that can happen to
+//! them.
 //!
-//! An agent reads, decides and writes in separate steps, so anything may happen in between. A
-//! write may be lost, its answer may be, and it may arrive late. Nodes are cut off, lose power and
-//! come back; their agents are killed; pods are deleted, by force, too. What a kernel has attached
-//! outlives its agent, and not its power.
+//! An agent reads, decides and writes in separate steps, so any event may happen in between. A
+//! write may be lost, its answer may be lost, and it may arrive late. Nodes are cut off, lose power
+//! and return. Their agents are killed. Pods are deleted, also by force. Attached storage stays in
+//! the kernel when the agent ends, but not when the node loses power.
 
 mod ends;
 mod invariants;
@@ -19,41 +19,41 @@ use super::rows::{HANDLE, holder};
 use super::sharing::Sharing;
 use std::time::Duration;
 
-/// A rule that is broken on purpose: then an invariant has to fail.
+/// Rule that is broken on purpose: then an invariant must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     Nothing,
-    /// A pod that the API server does not know counts as ended. Rook's volumes died of it.
+    /// A pod that the API server does not know counts as ended. This destroyed Rook's volumes.
     PodMissingIsEvidence,
     /// A node that does not report counts as off.
     SilentIsOff,
     /// Writes are not compared with what was read.
     BlindWrite,
-    /// The lock is given back, and then the device detached.
+    /// The lock is released before the device is detached.
     ReleaseFirst,
-    /// The storage is not told to keep a node out.
+    /// The storage is not told to fence a node.
     NoFence,
-    /// A node that comes back serves what it has.
+    /// A node that returns serves the volumes that it has.
     NoReturn,
-    /// A node that comes back reads that it still holds, and writes nothing.
+    /// A node that returns reads that it still holds the storage, and writes nothing.
     ReturnUnwritten,
-    /// A mount that is tried again reads that it still holds, and writes nothing.
+    /// A retried mount reads that it still holds the storage, and writes nothing.
     AgainUnwritten,
-    /// A record without holders is removed, and its epoch with it.
+    /// A record without holders is removed, together with its epoch.
     EpochForgotten,
     /// Readers join a writer.
     ReaderBesideWriter,
     /// The taint is set on a node that is only cut off.
     TaintWithoutPowerOff,
-    /// What the local mount table says is not looked at.
+    /// The local mount table is ignored.
     UsageIgnored,
-    /// An agent serves before its Node object shows the boot that it runs in.
+    /// An agent serves before its Node object shows the current boot.
     ServesUnreported,
     /// An agent serves although its Node object still has the taint of an earlier boot.
     ServesTainted,
 }
 
-/// A pod as it is made.
+/// Initial properties of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) node: usize,
@@ -61,13 +61,13 @@ pub(super) struct Plan {
     pub(super) sharing: Sharing,
 }
 
-/// What does not change.
+/// Properties of a world that do not change.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) pods: Vec<Plan>,
     pub(super) nodes: usize,
     pub(super) boots: u8,
-    /// Whether a controller looks at the holders.
+    /// True if a controller reviews the holders.
     pub(super) reviewed: bool,
     pub(super) fence: Fence,
     pub(super) broken: Broken,
@@ -88,7 +88,7 @@ struct Kept {
     holders: Vec<Held>,
 }
 
-/// A write on its way: `fresh` until someone else has written.
+/// Write that is under way: `fresh` until another process has written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pending {
     next: Option<Kept>,
@@ -96,7 +96,7 @@ struct Pending {
     then: Then,
 }
 
-/// What its answer means.
+/// Meaning of a positive answer to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Then {
     Go(u8),
@@ -104,29 +104,29 @@ enum Then {
     Released,
 }
 
-/// How far the agent is with a pod.
+/// Progress of the agent with a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Op {
     Idle,
     Writing(Pending),
-    /// It may attach.
+    /// The pod may attach.
     Go,
-    /// It has unmounted.
+    /// The pod has unmounted.
     Detached,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pod {
-    /// As the API server has it.
+    /// State in the API server.
     api: PodState,
-    /// Whether its processes run.
+    /// True if the pod's processes run.
     runs: bool,
     op: Op,
-    /// In the kernel.
+    /// True if the storage is attached in the kernel.
     attached: bool,
-    /// In the journal.
+    /// Epoch in the journal.
     epoch: u8,
-    /// Its node is asked to clean up.
+    /// Epoch of a task for its node to clean up.
     task: Option<u8>,
 }
 
@@ -135,31 +135,31 @@ struct Pod {
 struct Node {
     off: bool,
     cut: bool,
-    /// Its Node object was removed long ago.
+    /// True if the Node object was removed long ago.
     removed: bool,
     tainted: bool,
     fenced: bool,
-    /// It has looked at its journal.
+    /// True if the agent has checked its journal.
     serves: bool,
     boot: u8,
-    /// Which boot its Node object shows.
+    /// Boot that the Node object shows.
     shown: u8,
 }
 
-/// Everything there is.
+/// State of the whole world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
     kept: Option<Kept>,
-    /// A write that no one waits for any more.
+    /// Write whose caller has given up.
     late: Option<(Option<Kept>, bool)>,
-    /// What the controller is about to write, and whether no one has written since it has read.
+    /// Pending write of the controller; true if no other process has written since the read.
     review: Option<(Option<Kept>, bool)>,
     pods: Vec<Pod>,
     nodes: Vec<Node>,
     highest: u8,
 }
 
-/// What can happen.
+/// Event that can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Mount(usize),
@@ -217,7 +217,7 @@ const OF_NODES: [fn(usize) -> Event; 10] = [
 ];
 
 impl Setting {
-    /// Pods wait to be mounted, and nodes serve.
+    /// Returns the first state: pods wait to be mounted, and nodes serve.
     pub(super) fn begin(&self) -> World {
         let pod =
             Pod { api: PodState::Present, runs: true, op: Op::Idle, attached: false, epoch: 0, task: None };
@@ -231,7 +231,7 @@ impl Setting {
         }
     }
 
-    /// All that can happen anywhere.
+    /// Returns all events that can happen in any state.
     pub(super) fn events(&self) -> Vec<Event> {
         let pods = (0..self.pods.len())
             .flat_map(|pod| OF_PODS.iter().map(move |event| event(pod)).chain([Event::ForceDelete(pod)]));
@@ -278,7 +278,7 @@ impl Setting {
         self.holder(Held { pod, phase: Phase::Reserved, epoch: 0, boot })
     }
 
-    /// The world after an event; `None` if it cannot happen now.
+    /// Returns the world after an event; `None` if the event cannot happen now.
     pub(super) fn step(&self, world: &World, event: Event) -> Option<World> {
         let mut next = world.clone();
         let happened = match event {
@@ -308,7 +308,7 @@ impl World {
         &self.nodes[setting.pods[pod].node]
     }
 
-    /// Whether the pod's agent can do anything about it, store included.
+    /// Returns `Some` if the pod's agent can act on the pod and reach the store.
     fn reaches(&self, setting: &Setting, pod: usize) -> Option<()> {
         let node = self.node(setting, pod);
         (!node.off && !node.cut && node.serves).then_some(())
@@ -338,7 +338,7 @@ impl World {
         if state == NodeState::Suspect && (missing || setting.broken == Broken::SilentIsOff) {
             state = NodeState::Rebooted;
         }
-        // This node asks itself whether the pod runs.
+        // This node knows itself whether the pod runs.
         let local = if it.runs { PodState::Present } else { PodState::Gone };
         let busy = it.attached || it.op != Op::Idle;
         let ignored = setting.broken == Broken::UsageIgnored;
@@ -351,12 +351,12 @@ impl World {
         self.kept.as_ref()?.holders.iter().find(|held| usize::from(held.pod) == pod).copied()
     }
 
-    /// Decides for a pod's agent, and fences what has to be.
+    /// Decides for a pod's agent, and fences nodes if required.
     fn decide(&mut self, setting: &Setting, pod: usize, request: &Request) -> (Option<Pending>, Reply) {
         self.decide_from(setting, setting.pods[pod].node, request)
     }
 
-    /// Decides on a node, or on none.
+    /// Decides on a node, or on none for the controller.
     fn decide_from(&mut self, setting: &Setting, from: usize, request: &Request) -> (Option<Pending>, Reply) {
         let record = self.kept.as_ref().map(|kept| setting.record(kept));
         let mut evidence = self.evidence(setting, from);
@@ -439,7 +439,7 @@ impl World {
     }
 
     fn attach(&mut self, setting: &Setting, pod: usize) -> Option<()> {
-        // The driver needs no store for it.
+        // The driver needs no store to attach.
         let node = self.node(setting, pod);
         let goes = self.pods[pod].op == Op::Go && !node.off && node.serves;
         goes.then(|| {

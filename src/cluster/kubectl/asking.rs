@@ -1,4 +1,4 @@
-//! The user's own kubectl, which is asked for paths of the API.
+//! Paths of the API, read through the user's own kubectl.
 
 pub mod exec;
 
@@ -11,21 +11,21 @@ use std::io::{BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What kubectl executes when somebody types `kubectl flexvol`.
+/// Name of the program that kubectl executes for `kubectl flexvol`.
 pub const PLUGIN: &str = "kubectl-flexvol";
 
-/// Objects of one answer.
+/// Limit for the objects in one answer.
 const PAGE: usize = 500;
 
-/// More pages there are not: a million objects.
+/// Limit for the pages of one list: a million objects.
 const PAGES: usize = 2000;
 
-/// Whether it was kubectl that called this program.
+/// Reports whether kubectl called this program.
 pub fn calls(program: Option<&OsString>) -> bool {
     program.is_some_and(|program| Path::new(program).file_name() == Some(PLUGIN.as_ref()))
 }
 
-/// Whom to ask.
+/// The user's kubectl, for one cluster.
 #[derive(Debug)]
 pub struct Kubectl {
     program: PathBuf,
@@ -33,11 +33,11 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// That of a context and a file, as kubectl has them.
+    /// Finds kubectl; `context` and `kubeconfig` are kubectl's own options.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// Fails if kubectl is not installed.
     pub fn find(context: Option<&str>, kubeconfig: Option<&Path>) -> Result<Self> {
         let missing = || Failure::new(Code::ToolMissing, "there is no kubectl in $PATH: install it");
         let program = of_the_user("kubectl").ok_or_else(missing)?;
@@ -59,17 +59,18 @@ impl Kubectl {
         Piped::serve(&self.program, all).with_context(|| format!("start {}", self.program.display()))
     }
 
-    /// One object.
+    /// Reads one object.
     pub fn get(&self, path: &str) -> Result<Value> {
         self.ask(&["get", "--raw", path])
     }
 
-    /// Each object of a kind, page by page.
+    /// Passes each object of a kind to `take`, page by page.
     pub fn list(&self, path: &str, take: impl FnMut(Value)) -> Result<()> {
         self.list_where(path, "", take)
     }
 
-    /// Those that a selector of labels names, in kubectl's own words; all of them if it is empty.
+    /// Passes the objects that a label selector matches, in kubectl's own syntax; all of them if it
+    /// is empty.
     pub fn list_where(&self, path: &str, selector: &str, mut take: impl FnMut(Value)) -> Result<()> {
         let selector = escaped(selector);
         let mut token = String::new();
@@ -80,7 +81,7 @@ impl Kubectl {
                 items.into_iter().for_each(&mut take);
             }
             match page["metadata"]["continue"].as_str() {
-                // Letters that are safe in a path.
+                // All other characters of a token are safe in a path.
                 Some(more) if !more.is_empty() => token = more.replace('=', "%3D"),
                 _ => return Ok(()),
             }
@@ -88,7 +89,7 @@ impl Kubectl {
         Ok(())
     }
 
-    /// Makes an object.
+    /// Creates an object.
     pub fn create(&self, path: &str, object: &Value) -> Result<()> {
         self.run(&["create", "--raw", path, "-f", "-"], Some(object.to_string().as_bytes())).map(drop)
     }
@@ -99,8 +100,8 @@ impl Kubectl {
         self.run(&["delete", "--raw", path, "-f", "-"], Some(only.to_string().as_bytes())).map(drop)
     }
 
-    /// What becomes of objects from a version on, until `take` has seen enough or the time is over:
-    /// then whoever asks lists them again.
+    /// Passes changes of objects to `take`, from a version on, until `take` returns false or the
+    /// time is over. The caller then lists the objects again.
     pub fn watch(
         &self,
         path: &str,
@@ -121,7 +122,7 @@ impl Kubectl {
         Ok(())
     }
 
-    /// The one that is meant where none is named.
+    /// Returns the namespace that kubectl uses if none is named.
     pub fn namespace(&self) -> Result<String> {
         let said = self.run(&["config", "view", "--minify", "--output=jsonpath={..namespace}"], None)?;
         let said = String::from_utf8_lossy(&said).trim().to_owned();
@@ -132,7 +133,7 @@ impl Kubectl {
         serde_json::from_slice(&self.run(words, None)?).context("read what kubectl prints")
     }
 
-    /// What it prints is read to its end; what it complains of, the user reads.
+    /// Runs kubectl and returns its whole output; its error messages go to the user.
     fn run(&self, words: &[&str], input: Option<&[u8]>) -> Result<Vec<u8>> {
         let mut running = self.start(words, input)?;
         let mut text = Vec::new();
@@ -152,7 +153,7 @@ impl Kubectl {
     }
 }
 
-/// As a query has it.
+/// Escapes text for a query.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
@@ -164,7 +165,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What an administrator types stays one value of one query.
+    /// A selector that an administrator types stays one value of one query.
     #[test]
     fn a_selector_does_not_end_its_query() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What is unmounted by force: which holds, what their nodes are asked, and what came of it. Pure.
+//! Holds that are ended by force, the tasks of their nodes, and the results. Pure.
 
 use super::held::{Held, State};
 use super::objects::{Objects, Volume};
@@ -7,48 +7,48 @@ use crate::fence::progress::Phase;
 use crate::fence::store::kubernetes::object_of_task;
 use serde_json::{Value, json};
 
-/// How things stand to one hold.
+/// States of one hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Its node cannot be asked; why.
+    /// Its node cannot be asked; with the reason.
     Refused(String),
-    /// Its node is to be asked.
+    /// Its node has yet to be asked.
     Planned,
-    /// It has been, and has not said anything.
+    /// Its node was asked, and has not reported anything.
     Asked,
-    /// It works at it.
+    /// Its node works on it.
     Running,
-    /// Something is left; what.
+    /// Something is left; with a description.
     Stuck(String),
     /// It is unmounted and released.
     Done,
 }
 
-/// One hold that is to be ended.
+/// Hold that is to be ended by force.
 #[derive(Clone, Debug)]
 pub struct Forced {
-    /// Of the lock, and of the task.
+    /// Namespace of the lock and of the task.
     pub namespace: String,
-    /// What its node is asked.
+    /// Task for its node.
     pub task: Task,
-    /// What is held.
+    /// Storage that is held.
     pub storage: String,
-    /// Namespace and name.
+    /// Namespace and name of the pod.
     pub pod: String,
-    /// Where, and how that node is.
+    /// Node of the holder, with its state.
     pub node: String,
-    /// The name of the volume whose directory it is.
+    /// Name of the volume that the directory belongs to.
     pub volume: String,
-    /// The PersistentVolume that it certainly is, where those were asked for.
+    /// PersistentVolume that it certainly is, if those were read.
     pub persistent: Option<Volume>,
-    /// How things stand.
+    /// Current state.
     pub standing: Standing,
-    /// What was tried: each step and what came of it.
+    /// Steps that were tried: name, outcome and message of each.
     pub steps: Vec<[String; 3]>,
 }
 
 impl Forced {
-    /// Of a hold, whose lock is in this namespace.
+    /// Plans the end of a hold whose lock is in this namespace.
     pub fn of(held: &Held<'_>, namespace: &str, objects: &Objects) -> Self {
         let standing = match held.node {
             State::Ready | State::Marked => Standing::Planned,
@@ -67,18 +67,18 @@ impl Forced {
         }
     }
 
-    /// The object that asks its node.
+    /// Returns the object with the task for its node.
     pub fn object(&self) -> Value {
         object_of_task(&self.task)
     }
 
-    /// Whether an object is the one that asks its node.
+    /// Reports whether an object is that task.
     pub fn is_asked_by(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         metadata["namespace"] == *self.namespace && metadata["name"] == *self.task.name()
     }
 
-    /// What the node says in that object.
+    /// Reads the report of the node in that object.
     pub fn hear(&mut self, object: &Value) {
         let status = &object["status"];
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
@@ -95,24 +95,24 @@ impl Forced {
         };
     }
 
-    /// The object is gone, which a node removes when it is done.
+    /// Takes note that the object is gone: a node removes it when it is done.
     pub fn gone(&mut self) {
         if self.is_asked() {
             self.standing = Standing::Done;
         }
     }
 
-    /// Whether its node was asked.
+    /// Reports whether its node was asked.
     pub fn is_asked(&self) -> bool {
         !matches!(self.standing, Standing::Refused(_) | Standing::Planned)
     }
 
-    /// Whether there is nothing to wait for: what is stuck ends only by somebody's doing.
+    /// Reports whether there is nothing to wait for: a stuck hold ends only when a person acts.
     pub fn is_decided(&self) -> bool {
         !matches!(self.standing, Standing::Asked | Standing::Running)
     }
 
-    /// For a table.
+    /// Returns the text for a table.
     pub fn result(&self) -> String {
         let last = self.steps.last();
         let step = last.map_or_else(String::new, |[step, ..]| format!(": {step}"));
@@ -126,7 +126,7 @@ impl Forced {
         }
     }
 
-    /// In one word, for programs.
+    /// Returns the state in one word, for programs.
     fn word(&self) -> &'static str {
         match self.standing {
             Standing::Refused(_) => "refused",
@@ -138,7 +138,7 @@ impl Forced {
         }
     }
 
-    /// For programs.
+    /// Returns the JSON form.
     pub fn as_json(&self) -> Value {
         let steps = self
             .steps

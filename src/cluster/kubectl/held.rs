@@ -1,4 +1,4 @@
-//! Who holds which storage, and what frees it. Pure.
+//! Holders of storage, and the ways to free it. Pure.
 
 use super::objects::{Objects, Pod, Volume};
 use crate::breaker::seen::{Missing, SeenNode, state_of};
@@ -12,26 +12,26 @@ use serde_json::{Value, json};
 /// One holder of one storage.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
-    /// The storage.
+    /// Record of the storage.
     pub record: &'a Record,
-    /// Who has it.
+    /// Holder of the storage.
     pub holder: &'a Holder,
-    /// How its node is.
+    /// State of its node.
     pub node: State,
-    /// Whether its pod is known to be gone: only where the pods of its namespace were asked for.
+    /// True if its pod is known to be gone; only if the pods of its namespace were read.
     pub pod_is_gone: bool,
 }
 
-/// What a node says, and what is said of it.
+/// States of a node, from its own reports and from an administrator's taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It reports, in the boot in which it was given the storage.
+    /// It reports, in the boot in which it got the storage.
     Ready,
-    /// It does not.
+    /// It does not report.
     Silent,
-    /// Nor does it, and an administrator has said that it is off.
+    /// It does not report, and an administrator has declared it off.
     Off,
-    /// An administrator has said so, and it reports.
+    /// It reports, although an administrator has declared it off.
     Marked,
     /// It runs in a later boot.
     StartedAgain,
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// For a table, and for programs.
+    /// Returns the name, for a table and for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -64,7 +64,7 @@ impl State {
     }
 }
 
-/// All that is held. `knows_pods` is the namespace whose pods were asked for, or all.
+/// Returns all holders. `knows_pods` is true for a namespace whose pods were read.
 pub fn held(objects: &Objects, knows_pods: impl Fn(&str) -> bool) -> Vec<Held<'_>> {
     let mut all = Vec::new();
     for record in &objects.locks {
@@ -78,14 +78,15 @@ pub fn held(objects: &Objects, knows_pods: impl Fn(&str) -> bool) -> Vec<Held<'_
     all
 }
 
-/// The name of the PersistentVolume that a claim has; empty if it has none. Whoever makes a claim
-/// may name any volume in it: that it is bound says Kubernetes alone.
+/// Returns the name of the PersistentVolume of a claim; empty if it has none. The creator of a
+/// claim may name any volume in it: only Kubernetes marks the claim as bound.
 pub fn bound_volume(claim: &Value) -> &str {
     let named = claim["spec"]["volumeName"].as_str().filter(|_| claim["status"]["phase"] == "Bound");
     named.unwrap_or_default()
 }
 
-/// Of a claim that is bound to this PersistentVolume: its mounts, and what its pods hold.
+/// Returns the holders for a claim that is bound to this PersistentVolume: the mounts of the
+/// volume, and all that the claim's pods hold.
 pub fn held_for<'a>(objects: &'a Objects, namespace: &str, claim: &str, volume: &str) -> Vec<Held<'a>> {
     let mut held = held(objects, |of| of == namespace);
     held.retain(|held| {
@@ -96,21 +97,21 @@ pub fn held_for<'a>(objects: &'a Objects, namespace: &str, claim: &str, volume: 
     held
 }
 
-/// The pods that use a claim and hold nothing of it.
+/// Returns the pods that use a claim and hold none of its storage.
 pub fn waiting<'a>(objects: &'a Objects, namespace: &str, claim: &str, held: &[Held<'_>]) -> Vec<&'a Pod> {
     let has = |pod: &Pod| held.iter().any(|held| pod.has(held.holder));
     objects.pods.iter().filter(|pod| pod.namespace == namespace && pod.uses(claim) && !has(pod)).collect()
 }
 
 impl<'a> Held<'a> {
-    /// The name of the volume whose directory it is.
+    /// Returns the name of the volume that the target directory belongs to.
     pub fn volume(&self) -> &'a str {
         self.holder.target.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether its directory may be that of a PersistentVolume which a claim of this namespace has.
-    /// A tenant names the volumes that stand in a pod, also after the PersistentVolume of a
-    /// stranger.
+    /// Reports whether the directory may belong to a PersistentVolume of a claim in this namespace.
+    /// A tenant chooses the names of the volumes in a pod, and may take the name of a stranger's
+    /// PersistentVolume.
     fn may_show(&self, objects: &Objects, namespace: &str, volume: &str) -> bool {
         let of = &self.holder.pod.namespace;
         let stands_in = |pod: &Pod| pod.inline.iter().any(|(name, _)| name == volume);
@@ -119,8 +120,8 @@ impl<'a> Held<'a> {
             && !objects.pod_of(self.holder).is_some_and(stands_in)
     }
 
-    /// The PersistentVolume that is mounted there, if that is certain: its name, its driver, and
-    /// the namespace of its claim are those of the directory and the pod.
+    /// Returns the PersistentVolume that is mounted there, if that is certain: its name, its
+    /// driver, and the namespace of its claim match the directory and the pod.
     pub fn persistent<'o>(&self, objects: &'o Objects) -> Option<&'o Volume> {
         let directory = VolumeDir::of(&TargetPath::parse(self.holder.target.as_ref()).ok()?);
         let driver = DriverName::from_directory(&directory.driver?).ok()?.to_string();
@@ -132,18 +133,18 @@ impl<'a> Held<'a> {
         objects.volumes.iter().find(is_it).filter(|_| !namespace.is_empty())
     }
 
-    /// The pod, as people say it.
+    /// Returns the pod's name, for people.
     pub fn pod(&self) -> String {
         let pod = &self.holder.pod;
         if pod.name.is_empty() { pod.uid.clone() } else { format!("{}/{}", pod.namespace, pod.name) }
     }
 
-    /// The node, and how it is.
+    /// Returns the node with its state.
     pub fn node(&self) -> String {
         format!("{} ({})", self.holder.node.name, self.node.name())
     }
 
-    /// Who has it since when, and what frees it.
+    /// Returns a sentence: the holder, the time since which it holds, and what frees the storage.
     pub fn sentence(&self) -> String {
         let Holder { node, since, .. } = self.holder;
         let Record { handle, epoch, .. } = self.record;
@@ -151,7 +152,7 @@ impl<'a> Held<'a> {
         format!("{who}, epoch {epoch}; {}", self.advice())
     }
 
-    /// What frees it.
+    /// Returns what frees the storage.
     pub fn advice(&self) -> String {
         let text = match self.node {
             State::Ready if self.pod_is_gone => {
@@ -165,7 +166,7 @@ impl<'a> Held<'a> {
             State::Gone => "is not in the cluster any more: see docs/agent.md",
         };
         let node = &*self.holder.node.name;
-        // What is copied into a shell is a name and nothing else.
+        // Users copy this text into a shell: put in a valid name and nothing else.
         let word = if is_name(node) { node } else { "NODE" };
         match self.node {
             State::Silent => format!("node {node} {text} {word} {OUT_OF_SERVICE}=nodeshutdown:NoExecute"),
@@ -174,7 +175,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// For programs.
+    /// Returns the JSON form.
     pub fn as_json(&self) -> Value {
         json!({
             "storage": self.record.handle,

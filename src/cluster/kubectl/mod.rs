@@ -1,9 +1,9 @@
-//! What `kubectl flexvol` asks of a cluster, and says to people: who holds which storage, why a
-//! claim waits, which volumes there are.
+//! Questions that `kubectl flexvol` answers about a cluster: the holders of storage, the reason why
+//! a claim waits, the list of volumes.
 //!
-//! The cluster is asked through the user's own kubectl: its configuration, its rights, its way
-//! there, whatever that is. What is shown is decided by the objects alone, and a node is judged as
-//! the controller judges it.
+//! The cluster is read through the user's own kubectl: with its configuration, its permissions and
+//! its connection. The answers depend only on the objects, and a node is judged as the controller
+//! judges it.
 
 pub mod asking;
 pub mod forced;

@@ -1,58 +1,59 @@
-//! A node's mount pods, as the API has them: what an upgrade has to know of them. Pure.
+//! Mount pods of a node in the API, with the facts that an upgrade needs. Pure.
 //!
-//! Any tenant's pod may run a program with these words. One that mounts for the node is privileged
-//! and has kubelet's directory with propagation in both directions; the API server makes sure that
-//! none has the second without the first, and whoever may make such a pod is root of the node.
+//! Any tenant's pod may run a program with this command line. A pod that mounts for the node is
+//! privileged and has kubelet's directory with bidirectional propagation. The API server ensures
+//! that only privileged containers have that propagation, and a user who may create such a pod is
+//! root of the node.
 
 use crate::fence::store::kubernetes::is_name;
 use flexvol_model::mounter::{Lack, Process1};
 use serde_json::Value;
 
-/// What the label of a pod, or of a revision, says of the template it was made from.
+/// Label of a pod, or of a revision, that identifies the template.
 const REVISION: &str = "controller-revision-hash";
 
-/// One of them.
+/// One mount pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountPod {
-    /// Where it is.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// What it is called there.
+    /// Name of the pod in the namespace.
     pub name: String,
-    /// No other pod has it.
+    /// Uid, which no other pod has.
     pub uid: String,
-    /// The DaemonSet that it says has made it, if it says so.
+    /// DaemonSet that made the pod, according to the pod, if it names one.
     pub owner: Option<Owner>,
-    /// Which template it was made from.
+    /// Label of the template that the pod was made from.
     pub revision: String,
-    /// The container with process 1.
+    /// Name of the container with process 1.
     pub container: String,
-    /// That program.
+    /// Program of process 1.
     pub program: String,
-    /// The drivers, `vendor/driver`.
+    /// Drivers, `vendor/driver`.
     pub plugins: Vec<String>,
-    /// What it lacks to be one; nothing else is believed of a pod that lacks something.
+    /// Property that it lacks to be a mount pod; no other field of such a pod is trusted.
     pub lacks: Option<&'static str>,
-    /// Its probe says that it is registered and answers.
+    /// True if its probe reports that it is registered and answers.
     pub is_ready: bool,
-    /// Its container runs.
+    /// True if its container runs.
     pub is_running: bool,
-    /// It is being deleted.
+    /// True if it is being deleted.
     pub is_ending: bool,
 }
 
 /// A DaemonSet, in the namespace of its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The namespace.
+    /// Namespace of the DaemonSet and of its pods.
     pub namespace: String,
-    /// Its name there.
+    /// Name of the DaemonSet in the namespace.
     pub name: String,
-    /// No other one has it.
+    /// Uid, which no other DaemonSet has.
     pub uid: String,
 }
 
 impl MountPod {
-    /// Of a pod's object; `None` if it runs no process 1.
+    /// Reads a pod's object; `None` if the pod runs no process 1.
     pub fn of(pod: &Value) -> Option<Self> {
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let (container, program, process_1) = entries(&spec["containers"]).find_map(|container| {
@@ -78,14 +79,14 @@ impl MountPod {
         })
     }
 
-    /// As people say it.
+    /// Returns namespace and name, for people.
     pub fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
 impl Owner {
-    /// As people say it.
+    /// Returns namespace and name, for people.
     pub fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
@@ -95,7 +96,7 @@ fn owner(metadata: &Value) -> Option<Owner> {
     let is_one = |owner: &&Value| {
         let api = owner["apiVersion"].as_str().unwrap_or_default();
         let is_set = owner["kind"] == "DaemonSet" && api.starts_with("apps/");
-        // The API server takes any text for its name.
+        // The API server accepts any text as the name of an owner.
         owner["controller"] == true && is_set && owner["name"].as_str().is_some_and(is_name)
     };
     let owner = entries(&metadata["ownerReferences"]).find(is_one)?;
@@ -110,7 +111,7 @@ fn why(lack: Lack) -> &'static str {
     }
 }
 
-/// The newest template of a DaemonSet, by the revisions of its namespace.
+/// Returns the label of a DaemonSet's newest template, from the revisions of its namespace.
 pub fn newest_revision(revisions: &[Value], owner: &str) -> Option<String> {
     let is_own = |revision: &&Value| {
         entries(&revision["metadata"]["ownerReferences"]).any(|reference| reference["uid"] == *owner)
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(MountPod::of(&object), None);
     }
 
-    /// Whoever only runs the same words is none.
+    /// A pod that only has the same command line is not a mount pod.
     #[test]
     fn a_mount_pod_mounts_for_the_node() {
         let lacks = |pointer: &str, value: Value| {

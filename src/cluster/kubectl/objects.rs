@@ -1,4 +1,4 @@
-//! What a cluster has, of which something is said. Pure.
+//! Objects of a cluster that commands report on. Pure.
 
 use crate::breaker::kinds::{Node, SHOWS};
 use crate::breaker::seen::SeenNode;
@@ -8,61 +8,61 @@ use crate::fence::store::kubernetes::task_of;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 
-/// What was found, kind by kind.
+/// Objects that were found, by kind.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// Of the agents.
+    /// Locks of the agents.
     pub locks: Vec<Record>,
-    /// What nodes have to clean up.
+    /// Cleanup tasks of nodes.
     pub tasks: Vec<Task>,
-    /// By name.
+    /// Nodes, by name.
     pub nodes: BTreeMap<String, SeenNode>,
     /// Pods.
     pub pods: Vec<Pod>,
-    /// Where they are there, by uid.
+    /// Indexes of `pods`, by uid.
     by_uid: HashMap<String, usize>,
     /// `PersistentVolumes` that a FlexVolume driver serves.
     pub volumes: Vec<Volume>,
-    /// How many locks and tasks mean nothing: they are left for people.
+    /// Number of locks and tasks that are not valid: they are left to people.
     pub strange: usize,
 }
 
-/// A pod, and what it wants.
+/// Pod, and the volumes that it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Where it is.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// What it is called there.
+    /// Name of the pod in the namespace.
     pub name: String,
-    /// No other pod has it; or that of the pod which this object shows.
+    /// Uid of this object, and uid of the static pod that this object mirrors.
     pub uids: [String; 2],
-    /// Where it runs; empty before that is chosen.
+    /// Node on which it runs; empty before that is chosen.
     pub node: String,
-    /// The claims of its namespace that it uses.
+    /// Claims of its namespace that it uses.
     pub claims: Vec<String>,
-    /// Its `FlexVolumes` without a claim, with their drivers.
+    /// Its `FlexVolumes` without a claim, each with its driver.
     pub inline: Vec<(String, String)>,
-    /// Whether all of it has ended: it uses nothing any more.
+    /// True if the pod has ended: it uses nothing any more.
     pub ended: bool,
 }
 
 /// A PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// No other volume has it.
+    /// Uid, which no other volume has.
     pub uid: String,
-    /// The driver that serves it.
+    /// Driver that serves it.
     pub driver: String,
-    /// Namespace and name of the claim that has it.
+    /// Namespace and name of its claim.
     pub claim: Option<(String, String)>,
-    /// The uid of that claim; empty until it is bound.
+    /// Uid of that claim; empty until it is bound.
     pub claim_uid: String,
 }
 
 impl Objects {
-    /// Takes an object of the kind that was asked for.
+    /// Adds a lock; counts it as strange if it is not valid.
     pub fn add_lock(&mut self, object: &Value) {
         match Record::from_json(&object["spec"]) {
             Ok(record) => self.locks.push(record),
@@ -70,7 +70,7 @@ impl Objects {
         }
     }
 
-    /// The same.
+    /// Adds a task; counts it as strange if it is not valid.
     pub fn add_task(&mut self, object: &Value) {
         match task_of(object) {
             Some(task) => self.tasks.push(task),
@@ -78,15 +78,15 @@ impl Objects {
         }
     }
 
-    /// The same.
+    /// Adds a node, if its object is valid.
     pub fn add_node(&mut self, object: &Value) {
-        // As the controller reads them.
+        // Parse it as the controller does.
         if let Ok(node) = serde_json::from_str::<Node>(&object.to_string()) {
             self.nodes.insert(text(&object["metadata"], "name"), node.seen());
         }
     }
 
-    /// The same.
+    /// Adds a pod.
     pub fn add_pod(&mut self, object: &Value) {
         let pod = Pod::of(object);
         for uid in pod.uids.iter().filter(|uid| !uid.is_empty()) {
@@ -95,7 +95,7 @@ impl Objects {
         self.pods.push(pod);
     }
 
-    /// The same; of other volumes nothing is said.
+    /// Adds a PersistentVolume; ignores it if no FlexVolume driver serves it.
     pub fn add_volume(&mut self, object: &Value) {
         let (spec, metadata) = (&object["spec"], &object["metadata"]);
         if let Some(driver) = spec["flexVolume"]["driver"].as_str() {
@@ -107,7 +107,7 @@ impl Objects {
         }
     }
 
-    /// The pod of a holder.
+    /// Returns the pod of a holder.
     pub fn pod_of(&self, holder: &Holder) -> Option<&Pod> {
         self.pods.get(*self.by_uid.get(&holder.pod.uid)?)
     }
@@ -135,17 +135,17 @@ impl Pod {
         pod
     }
 
-    /// Whether it uses a claim of its namespace, or will.
+    /// Reports whether it uses a claim of its namespace, or will use it.
     pub fn uses(&self, claim: &str) -> bool {
         !self.ended && self.claims.iter().any(|own| own == claim)
     }
 
-    /// Whether a holder holds for it.
+    /// Reports whether a holder holds storage for it.
     pub fn has(&self, holder: &Holder) -> bool {
         !holder.pod.uid.is_empty() && self.uids.contains(&holder.pod.uid)
     }
 
-    /// As people say it.
+    /// Returns namespace and name, for people.
     pub fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }

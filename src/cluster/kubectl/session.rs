@@ -27,16 +27,16 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tower::{BoxError, service_fn};
 
-/// Deadline of one question, retries included.
+/// Deadline of one request, retries included.
 const ANSWER_WAIT: Duration = Duration::from_secs(40);
 
-/// Objects of one answer.
+/// Limit for the objects in one answer.
 const PAGE: usize = 500;
 
-/// More pages there are not: a million objects.
+/// Limit for the pages of one list: a million objects.
 const PAGES: usize = 2000;
 
-/// The API server, for as long as this is there.
+/// Connection to the API server, open as long as this value exists.
 pub struct Session {
     api: Api,
     _proxy: Piped,
@@ -56,35 +56,36 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// kubectl does not start it, and has said why.
+    /// Fails if kubectl does not start it; kubectl has printed the reason.
     pub fn start(kubectl: &Kubectl) -> Result<Self> {
         let home = files::temporary("kubectl-flexvol-").context("make a directory for a socket")?;
         let socket = home.path().join("api");
         let mut proxy = kubectl.proxy(&socket)?;
         let mut said = proxy.output().context("kubectl has no output")?;
         let mut line = String::new();
-        // It says where it serves, or ends.
+        // kubectl prints where it serves, or exits.
         said.read_line(&mut line).context("read what kubectl prints")?;
         ensure!(!line.is_empty(), "kubectl proxy failed: see what it says");
         let api = Api::by(|| Ok(client(socket)))?;
         Ok(Self { api, _proxy: proxy, _said: said, _home: home })
     }
 
-    /// The API, for what works beside.
+    /// Returns the API, for tasks that run beside this one.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Asks for something, or changes something: whoever changes reads again where no one knows.
+    /// Sends a request that reads or changes something. After an unsure change, the caller must
+    /// read again.
     pub fn ask(&self, method: &'static str, path: &str, body: Option<Value>) -> Answer {
         self.api.ask(method, path.to_owned(), body, Instant::now() + ANSWER_WAIT)
     }
 
-    /// An object as it is now; `None` if it is not there.
+    /// Returns the current state of an object; `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// There is no answer, or it is refused.
+    /// Fails if there is no answer, or if the request is refused.
     pub fn get(&self, path: &str) -> Result<Option<Value>> {
         match self.ask("GET", path, None) {
             Answer::Done(object) => Ok(Some(object)),
@@ -94,12 +95,12 @@ impl Session {
         }
     }
 
-    /// Each object of a kind, page by page; whether there is such a kind. The path may end with a
-    /// selector.
+    /// Passes each object of a kind to `take`, page by page; returns whether the kind exists. The
+    /// path may end with a selector.
     ///
     /// # Errors
     ///
-    /// There is no answer, or it is refused.
+    /// Fails if there is no answer, or if the request is refused.
     pub fn list(&self, path: &str, mut take: impl FnMut(Value)) -> Result<bool> {
         let mut token = String::new();
         let joint = if path.contains('?') { '&' } else { '?' };
@@ -112,7 +113,7 @@ impl Session {
                 items.into_iter().for_each(&mut take);
             }
             match page["metadata"]["continue"].as_str() {
-                // Letters that are safe in a path.
+                // All other characters of a token are safe in a path.
                 Some(more) if !more.is_empty() => token = more.replace('=', "%3D"),
                 _ => return Ok(true),
             }
@@ -126,7 +127,7 @@ fn client(socket: PathBuf) -> Client {
     let service = service_fn(move |mut request: Request<Body>| {
         let socket = socket.clone();
         async move {
-            // kubectl takes no other name.
+            // kubectl accepts no other host name.
             request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
             let stream = TokioIo::new(UnixStream::connect(socket).await?);
             let (mut sender, connection) = http1::handshake(stream).await?;

@@ -39,7 +39,7 @@ fn state(node: Option<&Value>) -> State {
     held(&objects, |_| false)[0].node
 }
 
-/// As `flexvold controller` judges it: what is not off keeps what it holds.
+/// Judges a node like `flexvold controller`: a node that is not off keeps what it holds.
 #[test]
 fn a_node_is_shown_as_it_counts() {
     let same = |boot, ready, off| state(Some(&node("uid-a", boot, ready, off)));
@@ -77,7 +77,7 @@ fn a_claims_holders_are_known_by_its_volume_and_its_pods() {
     assert!(held_for(&objects, "other", "data", "").is_empty(), "a claim of another namespace");
 }
 
-/// A tenant names the volumes of its pods, and in a claim any volume.
+/// A tenant chooses the names of the volumes in its pods, and may name any volume in a claim.
 #[test]
 fn nothing_of_a_stranger_is_meant_by_a_name() {
     let mut objects = Objects::default();
@@ -105,7 +105,7 @@ fn nothing_of_a_stranger_is_meant_by_a_name() {
     );
 }
 
-/// The pod that the API shows for one which a kubelet runs by a file of its own has another uid.
+/// The API shows a static pod as a mirror pod, which has another uid.
 #[test]
 fn a_pod_that_a_kubelet_runs_by_itself_is_there() {
     let mut objects = Objects::default();
@@ -154,7 +154,7 @@ fn each_volume_is_shown_with_its_pod_node_and_lock() {
     assert!(cells(&objects, Some("other")).is_empty());
 }
 
-/// What is copied into a shell is the name of a node, whatever a record says.
+/// Text for a shell contains a valid node name only, whatever the record contains.
 #[test]
 fn advice_is_no_trap() {
     let mut record = Record { holders: vec![holder("a", "1")], ..Record::free("file:/x") };
@@ -174,7 +174,7 @@ fn advice_is_no_trap() {
     }
 }
 
-/// Whatever kubectl prints.
+/// Output of kubectl may contain any JSON.
 #[test]
 fn what_means_nothing_holds_nothing() {
     let mut objects = Objects::default();
@@ -189,7 +189,7 @@ fn what_means_nothing_holds_nothing() {
     assert!(cells(&objects, None).is_empty());
 }
 
-/// A thousand nodes with fifty volumes each: no list is gone through for each of another.
+/// A thousand nodes with fifty volumes each: no list is scanned once per entry of another list.
 #[test]
 fn a_large_cluster_is_shown_soon() {
     let mut objects = Objects::default();
@@ -204,7 +204,7 @@ fn a_large_cluster_is_shown_soon() {
     let rows = rows(&objects, None);
     assert_eq!(rows.len(), 50_000);
     assert!(rows.iter().all(|row| row.state == "held"));
-    // A debug build takes half a second; each by each would take hours.
+    // A debug build takes half a second; comparing each with each would take hours.
     assert!(begun.elapsed() < crate::pace::deadline(30), "{:?}", begun.elapsed());
     let held = held(&objects, |_| true);
     assert!(held.iter().all(|held: &Held<'_>| !held.pod_is_gone));

@@ -1,44 +1,44 @@
-//! The volumes of a cluster: which pod has which, where, and whether its storage is held. Pure.
+//! Volumes of a cluster: their pods and nodes, and whether their storage is held. Pure.
 
 use super::held::{Held, State, held};
 use super::objects::{Objects, Pod};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Of a volume that no pod uses.
+/// State of a volume that no pod uses.
 pub const UNUSED: &str = "no pod uses it";
 
-/// Of what is held and should not be.
+/// State of storage that is held and should not be.
 pub const FORGOTTEN: &str = "held, and its pod is gone";
 
-/// A volume, for a pod that uses it, or for none.
+/// Volume for one pod that uses it, or for no pod.
 #[derive(Debug)]
 pub struct Row {
-    /// Namespace and name.
+    /// Namespace and name of the pod.
     pub pod: String,
-    /// The PersistentVolume, or the volume's own name in the pod.
+    /// Name of the PersistentVolume, or of the volume in the pod.
     pub volume: String,
-    /// The driver that serves it.
+    /// Driver that serves it.
     pub driver: String,
-    /// Where the pod runs.
+    /// Node on which the pod runs.
     pub node: String,
-    /// What is held for it.
+    /// Storage that is held for it.
     pub storage: String,
-    /// What there is to say.
+    /// State, for people.
     pub state: String,
 }
 
-/// What is looked for again and again.
+/// Indexes for lookups that are repeated often.
 struct Index<'a> {
     objects: &'a Objects,
-    /// By the name of the volume.
+    /// Holders by the name of the volume.
     held: HashMap<&'a str, Vec<Held<'a>>>,
-    /// By namespace and claim.
+    /// Pods by namespace and claim.
     pods: HashMap<(&'a str, &'a str), Vec<&'a Pod>>,
 }
 
-/// Each volume of these namespaces, for each pod that uses it; at last what is held for pods that
-/// are gone.
+/// Returns each volume of these namespaces, for each pod that uses it; then the storage that is
+/// held for pods that are gone.
 pub fn rows(objects: &Objects, of: Option<&str>) -> Vec<Row> {
     let held = held(objects, |_| true);
     let wanted = |namespace: &str| of.is_none_or(|of| of == namespace);
@@ -88,7 +88,7 @@ impl Index<'_> {
         let none = || "-".to_owned();
         let held = self.held.get(volume).map_or(&[][..], Vec::as_slice);
         let mine = held.iter().find(|held| pod.is_some_and(|pod| pod.has(held.holder)));
-        // The name of a volume without a claim is the pod's own.
+        // Without a claim, the name of a volume is local to its pod.
         let other = held.first().filter(|_| is_shared);
         let state = match (pod, mine, other) {
             (None, ..) => UNUSED.to_owned(),
@@ -122,12 +122,12 @@ fn node_of(objects: &Objects, name: &str) -> String {
 }
 
 impl Row {
-    /// As a table has it.
+    /// Returns the cells for a table.
     pub fn cells(self) -> [String; 6] {
         [self.pod, self.volume, self.driver, self.node, self.storage, self.state]
     }
 
-    /// For programs.
+    /// Returns the JSON form.
     pub fn as_json(&self) -> Value {
         json!({
             "pod": self.pod,

@@ -1,16 +1,15 @@
-//! The agent on every node, with its locks in Kubernetes' API: what to apply. Pure.
+//! Manifest of the agent on every node, with its locks in Kubernetes' API. Pure.
 //!
 //! The agent may do what it needs, and no more: read its own Node, and work with the two kinds in
-//! its own namespace. That it changes what its own node holds and nothing else is said by a policy
-//! of the API server: an agent's token names its node, so whoever has one cannot take the storage
-//! of pods elsewhere.
+//! its own namespace. A policy of the API server restricts its changes to the holders of its own
+//! node: an agent's token names its node, so it gives no access to the storage of pods elsewhere.
 //!
 //! An agent that also carries out calls of drivers is root of its node: it mounts, so its container
-//! is privileged and sees the node's processes and control groups. What it starts to serve a volume
-//! is in a group of the node's: it stays when the agent's pod goes.
+//! is privileged and sees the node's processes and control groups. A program that it starts to
+//! serve a volume is in a control group of the node: it continues when the agent's pod goes.
 //!
-//! The controller is part of it: agents never take storage that another node holds, so without a
-//! controller the locks of a dead node would stay until somebody edits them.
+//! The controller is part of the manifest: agents never take storage that another node holds, so
+//! without a controller the locks of a dead node would stay until an admin edits them.
 
 mod controller;
 
@@ -43,7 +42,7 @@ pub struct Request {
     pub plugin_dir: Option<String>,
 }
 
-/// The objects in the order in which they can be made, as YAML.
+/// Returns the objects as YAML, in the order in which they can be created.
 pub fn make(request: &Request) -> Result<String> {
     let words = [&request.image, &request.namespace, &request.kubelet_root];
     for word in words.into_iter().chain(&request.plugin_dir) {
@@ -53,7 +52,7 @@ pub fn make(request: &Request) -> Result<String> {
     Ok(emit::documents(&notes, &objects(request)))
 }
 
-/// The objects.
+/// Returns the objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let namespace = super::namespace(&request.namespace);
     let account = super::account(&metadata(request, true));
@@ -90,7 +89,7 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-/// In the agent's own namespace.
+/// Rules for the agent's own namespace.
 fn rights() -> Value {
     json!([
         rule(GROUP, "flexattachments", &["get", "list", "create", "update", "delete"]),
@@ -223,7 +222,7 @@ fn daemon_set(request: &Request) -> Value {
     set
 }
 
-/// One of the node's.
+/// Directory of the node.
 struct Directory {
     name: &'static str,
     path: String,
@@ -295,7 +294,7 @@ fn container(request: &Request) -> Value {
         } else {
             looking_on()
         },
-        // It answers without the API server as well.
+        // The agent answers without the API server as well.
         "livenessProbe": {
             "exec": {"command": ["/flexvold", "agent", "--status"]},
             "initialDelaySeconds": 30,
@@ -343,7 +342,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_what_was_meant() {
         assert_eq!(yaml::parse(&make(&request()).unwrap()).unwrap(), objects(&request()));
-        // It would end the text of a rule.
+        // The first one would end the text of a rule.
         for namespace in ["a' || true || 'a' == 'a", "", "a b", "a\nb"] {
             assert!(make(&Request { namespace: namespace.to_owned(), ..request() }).is_err(), "{namespace}");
         }
@@ -369,7 +368,7 @@ mod tests {
         assert_eq!((&looks["hostPID"], &looks["hostNetwork"]), (&Value::Null, &json!(true)));
         assert_eq!(looks["containers"][0]["securityContext"]["privileged"], Value::Null);
         assert_eq!(mounts(&looks, "mountPropagation", &json!("Bidirectional")), [""; 0]);
-        // It makes the directories that CSI drivers stage volumes at, below one that it only reads.
+        // The agent creates the staging directories of CSI drivers, below one that it only reads.
         assert_eq!(mounts(&looks, "readOnly", &json!(true)), ["kubelet"]);
         let at = "/var/lib/kubelet/plugins/kubernetes.io/csi";
         assert_eq!(mounts(&looks, "mountPath", &json!(at)), ["csi"]);

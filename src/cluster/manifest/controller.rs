@@ -20,7 +20,7 @@ pub enum Worker {
 }
 
 impl Worker {
-    /// The image, if it is not flexvold's.
+    /// Returns the image, if it is not flexvold's own.
     pub fn image(&self) -> Option<&String> {
         match self {
             Self::BuiltIn => None,
@@ -67,7 +67,7 @@ impl<'a> Workers<'a> {
     }
 }
 
-/// One driver's Deployment, with what it may do; nothing if there is no work.
+/// Returns one driver's Deployment with its permissions; nothing if there is no work.
 pub(super) fn objects(request: &Request, driver: &DriverName, can: Capabilities) -> Vec<Value> {
     let workers = Workers::of(request, can);
     if workers.all().next().is_none() {
@@ -91,7 +91,7 @@ fn labels(name: &str) -> Value {
     })
 }
 
-/// A role and its binding: in the `Cluster`, or in the namespace alone.
+/// Returns a role and its binding: for the `Cluster`, or only for the namespace.
 fn granted(request: &Request, name: &str, scope: &str, rules: &[Value]) -> [Value; 2] {
     let (kind, binding) = (format!("{scope}Role"), format!("{scope}RoleBinding"));
     let mut metadata = json!({"name": name, "labels": labels(name)});
@@ -123,7 +123,7 @@ fn deployment(request: &Request, name: &str, containers: &[Value]) -> Value {
         "metadata": {"name": name, "namespace": request.namespace, "labels": labels},
         "spec": {
             "replicas": 1,
-            // Sidecars take no lease here: of two, both would work.
+            // Sidecars take no lease here: two of them would both work.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": {
@@ -218,9 +218,9 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-/// Cluster-wide rules: the least for a FlexVolume driver (`rights` in tests/controllers takes
-/// each away). Access to a Secret that a StorageClass or a PersistentVolume names is another rule,
-/// which the admin adds.
+/// Cluster-wide rules: the minimum for a FlexVolume driver (`rights` in tests/controllers removes
+/// each of them). Access to a Secret that a StorageClass or a PersistentVolume names is another
+/// rule, which the admin adds.
 fn rules(workers: &Workers<'_>) -> Vec<Value> {
     let mut rules = Vec::new();
     rules.extend(workers.attacher.into_iter().flat_map(attaches));
@@ -229,7 +229,8 @@ fn rules(workers: &Workers<'_>) -> Vec<Value> {
     rules
 }
 
-/// Nodes grow volumes of FlexVolume drivers, also in use: ours reads no pods.
+/// Rules for expansion. Nodes expand volumes of FlexVolume drivers, also in use: ours reads no
+/// pods.
 fn grows(worker: &Worker) -> Vec<Value> {
     let verbs: &[&str] = match worker {
         Worker::BuiltIn => &["get", "list", "watch", "patch"],
@@ -247,7 +248,7 @@ fn grows(worker: &Worker) -> Vec<Value> {
     rules
 }
 
-/// Ours reads what others have changed meanwhile.
+/// Rules for attaching. Ours also reads objects that others have changed meanwhile.
 fn attaches(worker: &Worker) -> [Value; 4] {
     let verbs: &[&str] = match worker {
         Worker::BuiltIn => &["get", "list", "watch", "patch"],
@@ -261,8 +262,8 @@ fn attaches(worker: &Worker) -> [Value; 4] {
     ]
 }
 
-/// Drivers of FlexVolume have no topology: no nodes are read, and no other node is selected for a
-/// claim.
+/// Rules for provisioning. FlexVolume drivers have no topology: no nodes are read, and no other
+/// node is selected for a claim.
 fn provisions(worker: &Worker, workers: &Workers<'_>) -> Vec<Value> {
     let volumes: &[&str] = match worker {
         Worker::BuiltIn => &["get", "list", "watch", "create", "patch", "delete"],
@@ -274,7 +275,7 @@ fn provisions(worker: &Worker, workers: &Workers<'_>) -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
         rule("storage.k8s.io", &["storageclasses"], &WATCH),
     ];
-    // The sidecar looks at them if the driver attaches, ours in any case.
+    // The sidecar reads them if the driver attaches, ours always.
     if *worker == Worker::BuiltIn || workers.attacher.is_some() {
         rules.push(rule("storage.k8s.io", &["volumeattachments"], &WATCH));
     }

@@ -1,17 +1,17 @@
-//! The kinds of object in which agents record who holds what. Pure.
+//! Custom resources in which agents record the holders of storage. Pure.
 //!
-//! What must never be is said to the API server as well, in CEL: it refuses what an agent with a
-//! mistake would write.
+//! The rules that must never be broken are given to the API server as well, in CEL: it rejects the
+//! writes of a faulty agent.
 
 use crate::fence::progress::{Phase, STEPS};
 use crate::fence::record::HOLDERS;
 use crate::fence::store::kubernetes::{GROUP, VERSION};
 use serde_json::{Value, json};
 
-/// The longest path or handle of a holder.
+/// Limit for the length of a holder's path or handle.
 const LONGEST: u32 = 4096;
 
-/// Both, in the order in which they can be made.
+/// Returns both, in the order in which they can be created.
 pub fn crds() -> [Value; 2] {
     [attachments(), tasks()]
 }
@@ -83,7 +83,7 @@ fn tasks() -> Value {
     crd
 }
 
-/// How far a node has come that detaches by force.
+/// Schema for the progress of a node that detaches by force.
 fn progress() -> Value {
     let step = object(&json!({"step": text(64), "outcome": text(64), "message": text(LONGEST)}));
     json!({
@@ -96,7 +96,7 @@ fn progress() -> Value {
     })
 }
 
-/// As a record has it.
+/// Schema of a holder, as in a record.
 fn holder() -> Value {
     object(&json!({
         "id": text(64),
@@ -116,7 +116,7 @@ fn holder() -> Value {
     }))
 }
 
-/// With all of these.
+/// Schema of an object that requires all these properties.
 fn object(properties: &Value) -> Value {
     let required: Vec<_> = properties.as_object().into_iter().flat_map(serde_json::Map::keys).collect();
     let required = json!(required);

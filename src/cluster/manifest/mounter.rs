@@ -1,6 +1,7 @@
-//! Mount pods: a DaemonSet whose image has what serves the volumes of some drivers. Pure.
+//! Mount pods: a DaemonSet whose image has the programs that serve the volumes of some drivers.
+//! Pure.
 //!
-//! The pods have no right in the API, and no token.
+//! The pods have no permission in the API, and no token.
 
 use flexvol_model::mounter::KUBELET;
 use flexvol_model::paths;
@@ -31,7 +32,7 @@ pub struct Request {
     pub grace: u32,
 }
 
-/// The objects in the order in which they can be made, as YAML.
+/// Returns the objects as YAML, in the order in which they can be created.
 pub fn make(request: &Request) -> Result<String> {
     let Request { image, name, namespace, kubelet_root, .. } = request;
     for word in [image, name, namespace, kubelet_root] {
@@ -45,7 +46,7 @@ pub fn make(request: &Request) -> Result<String> {
     Ok(emit::documents(&notes, &objects(request)))
 }
 
-/// The objects.
+/// Returns the objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let namespace = super::namespace(&request.namespace);
     let account = super::account(&metadata(request));
@@ -71,7 +72,7 @@ fn daemon_set(request: &Request) -> Value {
     set
 }
 
-/// Name, path, type, and how mounts come and go.
+/// Returns name, path, type and mount propagation of each directory.
 fn directories(request: &Request) -> [(&str, &str, &str, &str); 4] {
     [
         ("kubelet", &request.kubelet_root, "Directory", "Bidirectional"),
@@ -106,7 +107,7 @@ fn container(request: &Request) -> Value {
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         // Only a privileged container may make mounts that the node sees.
         "securityContext": {"privileged": true, "runAsUser": 0},
-        // And no livenessProbe: a container that is killed for it takes all its volumes along.
+        // No livenessProbe: a container that it kills takes all its volumes along.
         "readinessProbe": {
             "exec": {"command": check},
             "initialDelaySeconds": 1,

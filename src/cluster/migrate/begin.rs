@@ -1,5 +1,5 @@
-//! Whether a plan is still that of the cluster, and all of it carried out: several groups at a
-//! time.
+//! Start of a migration: the check that the plan still fits the cluster, and the execution of all
+//! its groups, several at a time.
 
 use super::context::Run;
 use super::decide::Goal;
@@ -13,24 +13,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-/// Names in a message.
+/// Limit for the names in a message.
 const NAMED: usize = 10;
 
-/// What has become of a piece of the plan.
+/// Result of a piece of the plan.
 #[derive(Debug)]
 pub enum Told {
-    /// It is as it is to be: its name, and whether there was anything to do.
+    /// It has its desired state: its name, and true if there was anything to do.
     Done(String, bool),
-    /// It is not, and why.
+    /// It failed: its name, and the reason.
     Failed(String, anyhow::Error),
 }
 
-/// Whether what the plan was made of is there still, for all that this migration has not begun
-/// with.
+/// Checks that the objects of the plan are unchanged, except for those that this migration has
+/// begun with.
 ///
 /// # Errors
 ///
-/// It names what has changed.
+/// Fails if something has changed, and names it.
 pub fn unchanged(plan: &Plan, found: &Found) -> Result<()> {
     ensure!(found.cluster == plan.cluster, "the plan is of another cluster");
     let now = make(found, &plan.selection, plan.made.clone());
@@ -67,7 +67,7 @@ fn version(volume: &Volume) -> [&Value; 2] {
     ["uid", "resourceVersion"].map(|key| &volume.before["metadata"][key])
 }
 
-/// Whether anything of it has this migration's mark.
+/// Reports whether any object of the group has this migration's mark.
 fn has_begun(plan: &Plan, found: &Found, group: &Group) -> bool {
     let is_ours = |id: Option<String>| id.as_deref() == Some(&plan.id);
     let stopped = |uid: &str| found.workloads.get(uid).is_some_and(|workload| is_ours(workload.mark.clone()));
@@ -82,7 +82,7 @@ fn has_begun(plan: &Plan, found: &Found, group: &Group) -> bool {
         })
 }
 
-/// How far a volume is, for people.
+/// Returns the progress of a volume, for people.
 pub fn state(plan: &Plan, volume: &Volume, object: Option<&Value>) -> &'static str {
     let Some(object) = object else { return "being made again" };
     let is_ours = object["metadata"]["annotations"][MARK] == *plan.id;
@@ -96,7 +96,7 @@ pub fn state(plan: &Plan, volume: &Volume, object: Option<&Value>) -> &'static s
     }
 }
 
-/// Carries out the plan: first as many groups as the canary has, and then no others.
+/// Carries out the plan. With a canary, it changes that many groups, and then no others.
 pub fn carry_out(run: &Run<'_>, at_once: usize, canary: Option<usize>, mut tell: impl FnMut(Told)) {
     let groups = run.plan.groups.len();
     let pieces = groups + run.plan.inline.len();
@@ -135,7 +135,7 @@ pub fn carry_out(run: &Run<'_>, at_once: usize, canary: Option<usize>, mut tell:
     });
 }
 
-/// On the way back what was last is first: workloads before what they use.
+/// Carries out one piece. A rollback reverses the order: workloads before what they use.
 fn piece(run: &Run<'_>, number: usize, groups: usize) -> (String, Result<bool>) {
     let number = match run.goal {
         Goal::Forward => number,

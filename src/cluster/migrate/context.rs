@@ -1,4 +1,4 @@
-//! A migration on its way: what it needs for each write.
+//! Running migration: everything that is needed for each write.
 
 use super::decide::Goal;
 use super::exclusive::Exclusive;
@@ -10,30 +10,30 @@ use anyhow::Result;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Between two looks at what others do.
+/// Pause between two looks at the work of others.
 pub const AGAIN: Duration = Duration::from_millis(300);
 
-/// A migration on its way.
+/// Running migration.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// The cluster.
+    /// Session with the cluster.
     pub session: &'a Session,
-    /// What is to be done.
+    /// Plan to carry out.
     pub plan: &'a Plan,
-    /// Which way.
+    /// Direction of the migration.
     pub goal: Goal,
-    /// What is done, as it is done.
+    /// Journal of the steps.
     pub journal: &'a Journal,
-    /// No other run.
+    /// Lease that excludes other runs.
     pub exclusive: &'a Exclusive,
-    /// How long pods may take to end.
+    /// Deadline for pods to end.
     pub stop_wait: Duration,
-    /// How long they may take to be ready again; zero does not wait.
+    /// Deadline for pods to be ready again; zero does not wait.
     pub ready_wait: Duration,
 }
 
 impl Run<'_> {
-    /// Writes, if the lease is ours, and the journal has it.
+    /// Sends a write after it is in the journal, if the lease is still ours.
     pub(super) fn write(
         &self,
         object: &str,

@@ -1,61 +1,61 @@
-//! What is next for a volume, by what is there. Pure.
+//! Next step for a volume, decided by the existing objects. Pure.
 //!
-//! | there is | of a claim | next |
+//! | volume | claim | next |
 //! |---|---|---|
-//! | the old volume, as it was read | | [`Next::Prepare`]: `Retain`, and the mark |
-//! | the old one with the mark | without it | [`Next::MarkClaim`] |
-//! | the old one with the mark | with it | [`Next::Delete`], once nobody uses it |
+//! | the old one, as it was read | | [`Next::Prepare`]: `Retain`, and the mark |
+//! | the old one with the mark | without the mark | [`Next::MarkClaim`] |
+//! | the old one with the mark | with the mark | [`Next::Delete`], once it is unused |
 //! | the old one with the mark, being deleted | | [`Next::Release`]: its finalizers |
-//! | nothing | with the mark | [`Next::Create`] |
-//! | the new one | with the mark | [`Next::UnmarkClaim`], which has Kubernetes bind it at once |
+//! | missing | with the mark | [`Next::Create`] |
+//! | the new one | with the mark | [`Next::UnmarkClaim`], then Kubernetes binds it at once |
 //! | the new one, not bound | | [`Next::Wait`] |
-//! | the new one, bound | without it | [`Next::Finish`], or it is done |
+//! | the new one, bound | without the mark | [`Next::Finish`], or it is done |
 //!
-//! Everything else is somebody else's, and stays as it is. The way back is the same with both
-//! volumes exchanged, so one that was only prepared is finished at once.
+//! Every other state comes from others, and stays as it is. A rollback is the same with both
+//! volumes exchanged, so a volume that was only prepared is finished at once.
 
 use super::found::{mark, text};
 use super::make::{is_known, source};
 use super::plan::{MARK, Volume};
 use serde_json::{Value, json};
 
-/// Which way.
+/// Direction of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// To what the plan has as `after`.
+    /// To the volume `after` of the plan.
     Forward,
-    /// To what it has as `before`.
+    /// To the volume `before` of the plan.
     Back,
 }
 
 /// One write, or none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Change the volume so.
+    /// Change the volume: set `Retain` and the mark.
     Prepare(Value),
-    /// Change the claim so.
+    /// Change the claim: set the mark.
     MarkClaim(Value),
-    /// Delete the volume, if it is still this one: its uid and version. Only once nobody uses it.
+    /// Delete the volume, if it still has this uid and version. Only once it is unused.
     Delete(Value),
-    /// Change the volume so: it goes then.
+    /// Change the volume: remove its finalizers. It is gone then.
     Release(Value),
-    /// Make this volume.
+    /// Create this volume.
     Create(Value),
-    /// Change the claim so.
+    /// Change the claim: remove the mark.
     UnmarkClaim(Value),
-    /// Kubernetes binds it.
+    /// Wait until Kubernetes binds it.
     Wait,
-    /// Change the volume so.
+    /// Change the flex volume: remove the mark, and restore its policy.
     Finish(Value),
     /// There is nothing left to do.
     Done,
 }
 
 impl Next {
-    /// Whose volume goes.
+    /// Name of the step after which the volume is gone.
     pub const RELEASE: &str = "release";
 
-    /// For the journal, and for messages.
+    /// Returns the name for the journal, and for messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Prepare(_) => "prepare",
@@ -71,20 +71,20 @@ impl Next {
     }
 }
 
-/// Why nothing is done: what is there is not what was planned for.
+/// Reason why nothing is done: the objects are not those of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict(pub String);
 
-/// A volume that is moved.
+/// Volume that is being moved.
 #[derive(Clone, Copy, Debug)]
 pub struct Move<'a> {
     /// The volume.
     pub volume: &'a Volume,
-    /// The migration.
+    /// Id of the migration.
     pub run: &'a str,
-    /// Which way.
+    /// Direction of the migration.
     pub goal: Goal,
-    /// Whether it is known that the migration has begun with it.
+    /// True if the migration is known to have begun with it.
     pub begun: bool,
 }
 
@@ -103,7 +103,7 @@ impl Move<'_> {
         }
     }
 
-    /// What is next.
+    /// Decides the next step.
     pub fn next(&self, volume: Option<&Value>, claim: Option<&Value>) -> Result<Next, Conflict> {
         self.check_claim(claim)?;
         let is_marked = claim.is_some_and(|claim| self.has_mark(claim));
@@ -131,7 +131,7 @@ impl Move<'_> {
         self.away(found, claim, is_ours, is_marked)
     }
 
-    /// The other volume is there.
+    /// Decides the next step while the volume to be replaced exists.
     fn away(
         &self,
         found: &Value,
@@ -155,7 +155,7 @@ impl Move<'_> {
         }
     }
 
-    /// The volume that there is to be is there.
+    /// Decides the next step once the desired volume exists.
     fn ending(&self, found: &Value, claim: Option<&Value>, is_marked: bool) -> Next {
         if let Some(claim) = claim.filter(|_| is_marked) {
             return Next::UnmarkClaim(marked(claim, None));
@@ -169,11 +169,11 @@ impl Move<'_> {
         }
     }
 
-    /// What it is to be made as: nothing deletes it before it is bound.
+    /// Returns the volume to create, with `Retain`: nothing deletes it before it is bound.
     pub fn created(&self) -> Value {
         let mut object = flexvol_model::translate::without_server_fields(self.target());
         object["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into();
-        // An attacher's own, of attachments that are over.
+        // Finalizers of an attacher belong to attachments that are over.
         if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
             finalizers
                 .retain(|name| !name.as_str().is_some_and(|name| name.starts_with("external-attacher/")));
@@ -185,8 +185,9 @@ impl Move<'_> {
         object
     }
 
-    /// What is left to change: of a CSI volume nothing, the mark says that it was migrated; of a
-    /// flex volume the policy that it had, if a claim keeps that from acting, and no mark.
+    /// Returns the last change. A CSI volume needs none: its mark shows that it was migrated. A
+    /// flex volume loses the mark, and gets its policy back if a claim keeps the policy from
+    /// acting, or if no claim refers to the volume.
     fn finished(&self, found: &Value) -> Option<Value> {
         if self.target()["spec"]["csi"].is_object() || !self.has_mark(found) {
             return None;
@@ -212,7 +213,7 @@ impl Move<'_> {
         Ok(Next::Release(change))
     }
 
-    /// Whether the claim is still the one that was bound.
+    /// Checks that the claim is still the one that was bound.
     fn check_claim(&self, found: Option<&Value>) -> Result<(), Conflict> {
         let Some(claim) = &self.volume.claim else { return Ok(()) };
         let Some(found) = found else {
@@ -251,7 +252,7 @@ fn marked(claim: &Value, run: Option<&str>) -> Value {
     change
 }
 
-/// The change is refused of an object that is not as it was read.
+/// Adds a precondition: the API server refuses the change if the object has changed since the look.
 pub fn precondition(change: &mut Value, found: &Value) {
     for key in ["uid", "resourceVersion"] {
         change["metadata"][key] = found["metadata"][key].clone();
@@ -262,7 +263,7 @@ fn is_retained(found: &Value) -> bool {
     found["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
 }
 
-/// Whether both are the same volume to a driver, whatever the API server leaves out.
+/// Reports whether both are the same volume to a driver, without fields that the API server omits.
 fn same_source(one: &Value, other: &Value) -> bool {
     let whole = |object: &Value| {
         let mut source = source(object).clone();
@@ -272,7 +273,7 @@ fn same_source(one: &Value, other: &Value) -> bool {
     whole(one) == whole(other) && text(&one["metadata"], "name") == text(&other["metadata"], "name")
 }
 
-/// Without what the API server leaves out.
+/// Removes the fields that the API server omits.
 fn strip(value: &mut Value) {
     if let Value::Object(fields) = value {
         fields.values_mut().for_each(strip);

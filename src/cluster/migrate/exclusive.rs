@@ -1,4 +1,4 @@
-//! One migration in a cluster at a time: a Lease, and nothing is written without it.
+//! Lease for one migration in a cluster at a time: nothing is written without it.
 
 use crate::controllers::blocking::Api;
 use crate::controllers::lease::Election;
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// In the namespace where plans are kept.
+/// Name of the lease, in the namespace where plans are kept.
 const NAME: &str = "flexvol-migration";
 
-/// A run that was killed elsewhere is over after a quarter of a minute; more are none.
+/// Deadline for taking the lease: that of a killed run elsewhere ends after a quarter of a minute.
 const LEASE_WAIT: Duration = Duration::from_secs(25);
 
-/// How long giving it back may take.
+/// Deadline for releasing the lease.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
-/// The lease, as long as this is there.
+/// Lease that is held as long as this exists.
 #[derive(Debug)]
 pub struct Exclusive {
     lost: Arc<Mutex<Option<String>>>,
@@ -29,11 +29,11 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// Takes it, or says that another run has it.
+    /// Takes the lease.
     ///
     /// # Errors
     ///
-    /// Another run has it, or the API server does not answer.
+    /// Fails if another run has it, or if the API server does not answer.
     pub fn take(api: &Api, namespace: &str, identity: &str) -> Result<Self> {
         let (lost, ended) = (Arc::<Mutex<Option<String>>>::default(), Arc::<AtomicBool>::default());
         let (tell, heard) = sync_channel(1);
@@ -69,11 +69,11 @@ impl Exclusive {
         }
     }
 
-    /// Whether it is still ours: asked before each write.
+    /// Checks that the lease is still ours. Called before each write.
     ///
     /// # Errors
     ///
-    /// It is not.
+    /// Fails if the lease is lost.
     pub fn check(&self) -> Result<()> {
         let why = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ensure!(!self.ended.load(Ordering::SeqCst), "{}: run it again", why.unwrap_or_default());

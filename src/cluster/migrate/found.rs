@@ -1,18 +1,18 @@
-//! What a cluster has, as far as a migration asks: of most objects a few words are kept. Pure.
+//! Objects of a cluster that a migration needs: of most objects, only a few values are kept. Pure.
 
 use super::plan::{Kind, MARK};
 use flexvol_model::translate::ORIGINAL;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What Argo CD and Flux call what they write objects from.
+/// Name of the source from which Argo CD writes objects.
 pub const APPLICATION: &str = "Argo CD application";
-/// The same.
+/// Name of a source from which Flux writes objects.
 pub const KUSTOMIZATION: &str = "Flux Kustomization";
-/// The same.
+/// Name of another source from which Flux writes objects.
 pub const RELEASE: &str = "Flux HelmRelease";
 
-/// Who writes objects again from files, by what it leaves on them.
+/// Tools that write objects again from files, by the annotation or label that they leave on them.
 const GITOPS: [(&str, &str); 4] = [
     ("argocd.argoproj.io/tracking-id", APPLICATION),
     ("kustomize.toolkit.fluxcd.io/name", KUSTOMIZATION),
@@ -20,36 +20,36 @@ const GITOPS: [(&str, &str); 4] = [
     ("config.k8s.io/owning-inventory", "Config Sync inventory"),
 ];
 
-/// What was found, kind by kind.
+/// Objects that were found, by kind.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The uid of the namespace kube-system.
     pub cluster: String,
-    /// `PersistentVolume`s that may be meant, whole.
+    /// `PersistentVolume`s that may be selected, with all fields.
     pub volumes: Vec<Value>,
-    /// Of all CSI volumes, by driver and handle: their names.
+    /// Names of all CSI volumes, by driver and handle.
     pub handles: HashMap<(String, String), Vec<String>>,
-    /// By namespace and name.
+    /// Claims, by namespace and name.
     pub claims: HashMap<(String, String), Claim>,
-    /// All that have volumes.
+    /// All pods that have volumes.
     pub pods: Vec<Pod>,
-    /// By name.
+    /// Nodes, by name.
     pub nodes: BTreeMap<String, Node>,
-    /// `CSIDriver` objects.
+    /// Names of `CSIDriver` objects.
     pub drivers: BTreeSet<String>,
-    /// What each node has of them.
+    /// CSI drivers on each node.
     pub served: HashMap<String, BTreeSet<String>>,
-    /// By uid.
+    /// Workloads, by uid.
     pub workloads: HashMap<String, Workload>,
-    /// Jobs by uid: their owners, and the Job's name.
+    /// Jobs, by uid: their owners, and the Job's name.
     pub jobs: HashMap<String, Job>,
-    /// Who writes objects again from files, and whether all of that name are paused.
+    /// Sources from which objects are written again, and true if all of that name are paused.
     pub paused: BTreeMap<String, bool>,
     /// The keys of Secrets that volumes name, by namespace and name.
     pub secrets: HashMap<(String, String), BTreeSet<String>>,
 }
 
-/// What an object belongs to.
+/// Owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// Its kind.
@@ -63,17 +63,17 @@ pub struct Owner {
 /// A claim.
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
-    /// No other claim has it.
+    /// Uid, which no other claim has.
     pub uid: String,
     /// The volume that it is bound to.
     pub volume: String,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
-    /// The pod that it goes with.
+    /// Pod whose deletion also deletes it.
     pub pod: Option<String>,
-    /// Whether it is being enlarged.
+    /// True if it is being enlarged.
     pub grows: bool,
-    /// The migration that has begun with it.
+    /// Id of the migration that has begun with it.
     pub mark: Option<String>,
 }
 
@@ -84,30 +84,30 @@ pub struct Pod {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Where it runs; empty before that is chosen.
+    /// Node where it runs; empty before one is chosen.
     pub node: String,
     /// The claims that it uses.
     pub claims: Vec<String>,
-    /// Whether all of it has ended.
+    /// True if the whole pod has ended.
     pub ended: bool,
-    /// Whether it is a kubelet's own.
+    /// True if it is a static pod of a kubelet.
     pub is_static: bool,
-    /// Who made it.
+    /// Owner that created it.
     pub owner: Option<Owner>,
-    /// The drivers of flex volumes that stand in it.
+    /// Drivers of the flex volumes in its specification.
     pub inline: Vec<String>,
 }
 
 /// A node.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// Whether it reports.
+    /// True if it reports.
     pub ready: bool,
-    /// Whether any pod may come to it.
+    /// True if it accepts any pod.
     pub schedulable: bool,
     /// The volumes that are attached to it, or in use there, by Kubernetes' own names.
     pub volumes: BTreeSet<String>,
-    /// Its kubelet's.
+    /// Version of its kubelet.
     pub version: String,
 }
 
@@ -116,39 +116,39 @@ pub struct Node {
 pub struct Job {
     /// Namespace and name.
     pub shown: String,
-    /// What made it.
+    /// Owner that created it.
     pub owner: Option<Owner>,
 }
 
 /// A workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What it is.
+    /// Kind of the workload.
     pub kind: Kind,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// No other has it.
+    /// Uid, which no other workload has.
     pub uid: String,
-    /// How many replicas it shall have; of a `CronJob` 0 if it is suspended, else 1.
+    /// Desired replicas; for a `CronJob` 0 if it is suspended, else 1.
     pub replicas: u32,
-    /// What it belongs to.
+    /// Owner of the workload.
     pub owner: Option<Owner>,
-    /// Who writes it again.
+    /// Source from which it is written again.
     pub gitops: Option<String>,
-    /// The claims of its template.
+    /// Claims of its template.
     pub claims: Vec<String>,
-    /// Whether it deletes claims when it is scaled down.
+    /// True if it deletes claims when it is scaled down.
     pub scaled_deletes: bool,
-    /// The migration that has stopped it.
+    /// Id of the migration that has stopped it.
     pub mark: Option<String>,
-    /// The whole object, if flex volumes stand in it.
+    /// The whole object, if its template has flex volumes, or had them.
     pub inline: Option<Value>,
 }
 
 impl Found {
-    /// Takes a `PersistentVolume`.
+    /// Adds a `PersistentVolume`.
     pub fn add_volume(&mut self, mut object: Value) {
         let csi = &object["spec"]["csi"];
         if csi.is_object() {
@@ -162,7 +162,7 @@ impl Found {
         }
     }
 
-    /// Takes a claim.
+    /// Adds a claim.
     pub fn add_claim(&mut self, object: &Value) {
         let (metadata, status) = (&object["metadata"], &object["status"]);
         let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -182,7 +182,7 @@ impl Found {
         self.claims.insert((text(metadata, "namespace"), text(metadata, "name")), claim);
     }
 
-    /// Takes a pod, if it has volumes.
+    /// Adds a pod, if it has volumes.
     pub fn add_pod(&mut self, object: &Value) {
         let (metadata, spec) = (&object["metadata"], &object["spec"]);
         let name = text(metadata, "name");
@@ -203,7 +203,7 @@ impl Found {
         });
     }
 
-    /// Takes a node.
+    /// Adds a node.
     pub fn add_node(&mut self, object: &Value) {
         let (spec, status) = (&object["spec"], &object["status"]);
         let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -222,26 +222,26 @@ impl Found {
         self.nodes.insert(text(&object["metadata"], "name"), node);
     }
 
-    /// Takes a `CSINode`.
+    /// Adds a `CSINode`.
     pub fn add_csi_node(&mut self, object: &Value) {
         let drivers = object["spec"]["drivers"].as_array().into_iter().flatten();
         let names = drivers.map(|driver| text(driver, "name")).collect();
         self.served.insert(text(&object["metadata"], "name"), names);
     }
 
-    /// Takes a `CSIDriver`.
+    /// Adds a `CSIDriver`.
     pub fn add_driver(&mut self, object: &Value) {
         self.drivers.insert(text(&object["metadata"], "name"));
     }
 
-    /// Takes a Job.
+    /// Adds a Job.
     pub fn add_job(&mut self, object: &Value) {
         let metadata = &object["metadata"];
         let shown = format!("{}/{}", text(metadata, "namespace"), text(metadata, "name"));
         self.jobs.insert(text(metadata, "uid"), Job { shown, owner: controller(metadata) });
     }
 
-    /// Takes a workload of this kind.
+    /// Adds a workload of this kind.
     pub fn add_workload(&mut self, kind: Kind, mut object: Value) {
         object["kind"] = kind.name().into();
         let (metadata, spec) = (&object["metadata"], &object["spec"]);
@@ -271,7 +271,7 @@ impl Found {
         self.workloads.insert(workload.uid.clone(), workload);
     }
 
-    /// Takes what objects are written from.
+    /// Adds a source from which objects are written.
     pub fn add_gitops(&mut self, kind: &str, object: &Value) {
         let spec = &object["spec"];
         let is_paused = if kind == APPLICATION {
@@ -284,12 +284,12 @@ impl Found {
         *all &= is_paused;
     }
 
-    /// Who would write an object again, unless that is paused.
+    /// Returns the source that would write an object again, unless the source is paused.
     pub fn writes_again(&self, who: Option<String>) -> Option<String> {
         who.filter(|who| !self.paused.get(who).copied().unwrap_or(false))
     }
 
-    /// Takes a Secret: what its keys are called, and nothing of their values.
+    /// Adds a Secret: the names of its keys, and nothing of their values.
     pub fn add_secret(&mut self, object: &Value) {
         let metadata = &object["metadata"];
         let keys = object["data"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
@@ -297,17 +297,17 @@ impl Found {
     }
 }
 
-/// Without what nobody reads of it, and is often most of it.
+/// Removes fields that are not used, and are often most of the object.
 fn shorten(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
-    // Lists leave both out, and what is made needs them.
+    // Lists omit these two fields, but the objects that are created need them.
     object["apiVersion"] = "v1".into();
     object["kind"] = "PersistentVolume".into();
 }
 
-/// Also those that Kubernetes makes for a pod's own volumes.
+/// Returns the claims of a pod, including those that Kubernetes creates for its ephemeral volumes.
 fn claims_of(spec: &Value, pod: &str) -> Vec<String> {
     let mut claims = Vec::new();
     for volume in spec["volumes"].as_array().into_iter().flatten() {
@@ -320,13 +320,13 @@ fn claims_of(spec: &Value, pod: &str) -> Vec<String> {
     claims
 }
 
-/// The drivers of flex volumes that stand there.
+/// Returns the drivers of the flex volumes in a specification.
 fn flex_of(spec: &Value) -> Vec<String> {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     volumes.filter_map(|volume| volume["flexVolume"]["driver"].as_str()).map(str::to_owned).collect()
 }
 
-/// Who would write the object again, if anyone.
+/// Returns the source that would write the object again, if there is one.
 pub fn gitops(metadata: &Value) -> Option<String> {
     let named = |key: &str| {
         let of = |part: &str| metadata[part][key].as_str().filter(|text| !text.is_empty());
@@ -337,7 +337,7 @@ pub fn gitops(metadata: &Value) -> Option<String> {
     GITOPS.iter().find_map(|(key, who)| named(key).map(|name| format!("{who} {}", short(name))))
 }
 
-/// The first owner, of any kind.
+/// Returns the first owner, of any kind.
 pub fn owner(metadata: &Value) -> Option<Owner> {
     owners(metadata).next()
 }
@@ -355,12 +355,12 @@ fn read_owner(reference: &Value) -> Owner {
     Owner { kind: text(reference, "kind"), name: text(reference, "name"), uid: text(reference, "uid") }
 }
 
-/// The migration that has begun with an object.
+/// Returns the id of the migration that has begun with an object.
 pub fn mark(metadata: &Value) -> Option<String> {
     metadata["annotations"][MARK].as_str().map(str::to_owned)
 }
 
-/// A text of an object; empty if there is none.
+/// Returns a text field of an object; empty if it is missing.
 pub fn text(object: &Value, key: &str) -> String {
     object[key].as_str().unwrap_or_default().to_owned()
 }

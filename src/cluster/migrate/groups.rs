@@ -1,8 +1,9 @@
-//! Volumes that are stopped and moved together: those that share a workload. Pure.
+//! Groups of volumes that are stopped and moved together: those that share a workload. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Numbers of volumes, each with what has to stop for it: together what shares one.
+/// Groups the numbers of volumes by shared workloads. `stops` has the workloads to stop for each
+/// one.
 pub fn together<'a>(stops: &[BTreeSet<&'a str>]) -> Vec<(Vec<usize>, BTreeSet<&'a str>)> {
     let mut parents: Vec<usize> = (0..stops.len()).collect();
     let mut first: HashMap<&str, usize> = HashMap::new();
@@ -10,7 +11,7 @@ pub fn together<'a>(stops: &[BTreeSet<&'a str>]) -> Vec<(Vec<usize>, BTreeSet<&'
         for workload in workloads {
             let other = *first.entry(*workload).or_insert(number);
             let (one, other) = (root(&mut parents, number), root(&mut parents, other));
-            // The lower number stays, so that the order is that of the volumes.
+            // The lower number becomes the root, so that groups have the order of the volumes.
             parents[one.max(other)] = one.min(other);
         }
     }

@@ -1,5 +1,5 @@
-//! Volumes that stand in a workload are changed where they stand, if they are still what was read:
-//! Kubernetes replaces the pods then.
+//! Volumes in the template of a workload: they are changed in place, if they are still as they were
+//! read. Kubernetes then replaces the pods.
 
 use super::context::{AGAIN, Run};
 use super::decide::Goal;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::thread::sleep;
 use std::time::Instant;
 
-/// Changes it; whether there was anything to change.
+/// Changes a workload. Returns true if there was anything to change.
 pub(super) fn change(run: &Run<'_>, inline: &Inline) -> Result<bool> {
     let workload = &inline.workload;
     loop {
@@ -33,7 +33,7 @@ pub(super) fn change(run: &Run<'_>, inline: &Inline) -> Result<bool> {
     }
 }
 
-/// Each volume is tested before it is replaced; `None` if all are there already.
+/// Returns a patch that tests each volume before it replaces it; `None` if nothing has to change.
 fn patch(found: &Value, inline: &Inline, goal: Goal) -> Option<Value> {
     let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": inline.workload.uid})];
     let mut is_changed = false;
@@ -64,7 +64,7 @@ fn patch(found: &Value, inline: &Inline, goal: Goal) -> Option<Value> {
     is_changed.then(|| steps.into())
 }
 
-/// Until its pods are those of the new template.
+/// Waits until the workload's pods have the new template.
 fn wait(run: &Run<'_>, inline: &Inline) -> Result<bool> {
     let (workload, begun) = (&inline.workload, Instant::now());
     while !run.ready_wait.is_zero() && workload.kind != Kind::CronJob {

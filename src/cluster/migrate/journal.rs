@@ -1,5 +1,5 @@
-//! What a run is about to write, line by line, on the disk before it is written: beside the plan's
-//! file, which no two runs of one machine have at the same time.
+//! Journal of a run: each write is a line on disk before it is sent. The journal is beside the
+//! plan's file, and no two runs on one machine have it at the same time.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::lock::{Hold, wait};
@@ -17,27 +17,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long another run of the same plan is waited for.
+/// Wait for another run of the same plan.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Longer is none.
+/// Limit for a journal, in bytes.
 const LONGEST: usize = 256 << 20;
 
-/// A journal that is ours alone.
+/// Journal that this process has locked.
 #[derive(Debug)]
 pub struct Journal {
     file: Mutex<File>,
-    /// Whom no other process is, while this is there.
+    /// Identity that no other process has while this exists.
     pub identity: String,
     begun: Mutex<BTreeSet<String>>,
 }
 
 impl Journal {
-    /// Beside a plan's file, or of this name.
+    /// Opens and locks the journal at this path.
     ///
     /// # Errors
     ///
-    /// Another run has it, or it cannot be written.
+    /// Fails if another run has it, or if it cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
         let what = || format!("open {}", path.display());
         let mut options = File::options();
@@ -47,29 +47,29 @@ impl Journal {
         let text = flexvol_linux::fs::files::end(path, LONGEST as u64)?;
         let begun = text.lines().filter_map(volume_of).collect();
         let place = file.metadata().with_context(what)?;
-        // Who died with this identity had the lock, too: the lease is ours at once.
+        // A dead process with this identity had the lock too, so its lease is ours at once.
         let boot = host::boot().unwrap_or_default();
         let identity = format!("{boot}-{}-{}", place.dev(), place.ino());
         Ok(Self { file: Mutex::new(file), identity, begun: Mutex::new(begun) })
     }
 
-    /// Where that of a plan is.
+    /// Returns the path of a plan's journal.
     pub fn beside(plan: &Path) -> PathBuf {
         let mut name = OsString::from(plan);
         name.push(".journal");
         name.into()
     }
 
-    /// Whether something was about to be written of this object before.
+    /// Reports whether a write to this object has been announced before.
     pub fn has_begun(&self, object: &str) -> bool {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).contains(object)
     }
 
-    /// Notes what is about to be done; it is on the disk then.
+    /// Announces a step, which is on disk when this returns.
     ///
     /// # Errors
     ///
-    /// It cannot be written: then it must not be done.
+    /// Fails if it cannot be written: then the step must not be done.
     pub fn note(&self, object: &str, step: &str) -> Result<()> {
         let line = json!({"time": clock::now(), "object": object, "step": step}).to_string() + "\n";
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(object.to_owned());
@@ -79,7 +79,7 @@ impl Journal {
     }
 }
 
-/// A line that was cut off says nothing: what it was about to say was not done.
+/// Returns the object of a line. A truncated line is ignored: its step was not done.
 fn volume_of(line: &str) -> Option<String> {
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     line["object"].as_str().map(str::to_owned)

@@ -1,5 +1,5 @@
-//! Plans that were begun are kept in the cluster, in `ConfigMaps`: whoever has no file of it any
-//! more can go on or back.
+//! Plans that were begun, kept in the cluster in `ConfigMaps`: without the plan's file, a user can
+//! still continue or roll back.
 
 use super::found::text;
 use super::plan::{MARK, Plan};
@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The API server takes a mebibyte.
+/// Size of a part, in bytes: the API server accepts at most a mebibyte.
 const PART: usize = 700 << 10;
 
-/// Where the parts of a plan say how many there are.
+/// Annotation on the parts of a plan: the number of parts.
 const PARTS: &str = "flexvol.dev/parts";
 
 fn path(namespace: &str) -> String {
@@ -23,11 +23,11 @@ fn name(id: &str, number: usize) -> String {
     format!("flexvol-migration-{id}-{number}")
 }
 
-/// Keeps a plan. What is kept already is the same: its id is that of its content.
+/// Keeps a plan. A plan that is already kept is the same: its id is derived from its content.
 ///
 /// # Errors
 ///
-/// It cannot be kept.
+/// Fails if it cannot be kept.
 pub fn keep(session: &Session, namespace: &str, plan: &Plan) -> Result<()> {
     let text = serde_json::to_string(plan)?;
     let parts = parts(&text);
@@ -40,7 +40,7 @@ pub fn keep(session: &Session, namespace: &str, plan: &Plan) -> Result<()> {
             match session.ask("POST", &path(namespace), Some(object.clone())) {
                 Answer::Done(_) | Answer::Conflict => break,
                 Answer::Missing(why) | Answer::Refused(why) => bail!("keep the plan in the cluster: {why}"),
-                // It is looked for: it may be there.
+                // The result is unknown: the object may exist.
                 Answer::Unsure(_) => {
                     let path = format!("{}/{}", path(namespace), name(&plan.id, number));
                     if session.get(&path)?.is_some() {
@@ -65,11 +65,11 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The ids of those that are kept.
+/// Returns the ids of the kept plans.
 ///
 /// # Errors
 ///
-/// They may not be read.
+/// Fails if they may not be read.
 pub fn ids(session: &Session, namespace: &str) -> Result<BTreeSet<String>> {
     let mut ids = BTreeSet::new();
     session.list(&path(namespace), |object| {
@@ -80,11 +80,11 @@ pub fn ids(session: &Session, namespace: &str) -> Result<BTreeSet<String>> {
     Ok(ids)
 }
 
-/// One that is kept.
+/// Reads a kept plan.
 ///
 /// # Errors
 ///
-/// It is not there, or not whole.
+/// Fails if it is missing or not complete.
 pub fn load(session: &Session, namespace: &str, id: &str) -> Result<Plan> {
     ensure!(is_id(id), "{id:?} is no migration: kubectl flexvol migrate status names them");
     let mut parts: BTreeMap<usize, String> = BTreeMap::new();
@@ -104,7 +104,7 @@ pub fn load(session: &Session, namespace: &str, id: &str) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Removes one of which nothing is left to do. What cannot be removed stays, and says so in status.
+/// Removes a plan that is done. A part that cannot be removed stays, and status shows the plan.
 pub fn forget(session: &Session, namespace: &str, plan: &Plan) {
     let count = serde_json::to_string(plan).map_or(0, |text| parts(&text).len());
     for number in 0..count {
@@ -112,7 +112,7 @@ pub fn forget(session: &Session, namespace: &str, plan: &Plan) {
     }
 }
 
-/// Whether it can be the id of a plan.
+/// Reports whether a text can be the id of a plan.
 pub fn is_id(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
-//! A plan of what was found, or why something stays as it is. Pure.
+//! Plan for the objects that were found, or the reasons why some stay as they are. Pure.
 
 use super::found::{Claim, Found, Workload, gitops, mark, owner, text};
 use super::groups::together;
@@ -9,21 +9,21 @@ use flexvol_model::translate::{self, To, Translation, Warning, title};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What Kubernetes itself puts on a volume, and takes off when it may go.
+/// Finalizers that Kubernetes itself sets on a volume, and removes when the volume may go.
 const FINALIZERS: [&str; 3] = [
     "kubernetes.io/pv-protection",
     "kubernetes.io/pv-controller",
     "external-provisioner.volume.kubernetes.io/finalizer",
 ];
 
-/// What an attacher puts on a volume that is attached.
+/// Prefix of the finalizer that an attacher sets on an attached volume.
 const ATTACHER: &str = "external-attacher/";
 
-/// The first minor version of Kubernetes whose kubelets have all that a CSI volume may need: those
-/// of pods' own came last.
+/// First minor version of Kubernetes whose kubelets support everything that a CSI volume may need:
+/// inline volumes of pods came last.
 const KUBELET: u32 = 25;
 
-/// Kinds whose volumes cannot be changed.
+/// Uids of the workloads that have to stop.
 type Stops<'a> = BTreeSet<&'a str>;
 
 /// Makes the plan.
@@ -57,7 +57,7 @@ pub fn make(found: &Found, selection: &Selection, made: String) -> Plan {
     plan
 }
 
-/// Volumes of the plan that one driver would take for the same: each with the other.
+/// Returns the volumes of the plan that a driver would take for the same: each with the other.
 fn taken(volumes: &[Volume]) -> BTreeMap<String, String> {
     let mut first: BTreeMap<(String, String), &str> = BTreeMap::new();
     let mut taken = BTreeMap::new();
@@ -79,7 +79,7 @@ struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    /// Whether a volume was asked for.
+    /// Reports whether a volume is selected.
     fn is_meant(&self, object: &Value) -> bool {
         let (spec, selection) = (&object["spec"], self.selection);
         let says = |wanted: &[String], value: &Value| {
@@ -93,7 +93,7 @@ impl<'a> Maker<'a> {
             && says(&selection.volumes, &object["metadata"]["name"])
     }
 
-    /// A volume and what has to stop for it.
+    /// Plans a volume, and the workloads that have to stop for it.
     fn volume(&self, object: &Value) -> Result<Option<(Volume, Stops<'a>)>, Refused> {
         let of_it = |why: Why| Refused::new(title(object), &why);
         let Some(translation) = self.translated(object)? else { return Ok(None) };
@@ -138,7 +138,7 @@ impl<'a> Maker<'a> {
         left.map_or(Ok(Some(translation)), |why| Err(Refused::new(title(object), &why)))
     }
 
-    /// What the volume itself says.
+    /// Checks the volume itself.
     fn may_move(&self, object: &Value) -> Result<(), Why> {
         let (metadata, spec) = (&object["metadata"], &object["spec"]);
         let is_new = self.selection.reverse;
@@ -164,7 +164,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The claim that is bound to it.
+    /// Returns the claim that is bound to it.
     fn claim(&self, object: &Value) -> Result<Option<plan::Claim>, Why> {
         if object["status"]["phase"] != "Bound" {
             return Ok(None);
@@ -193,7 +193,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Whether the CSI driver is wherever pods may come, and what it logs in with is there.
+    /// Checks that every schedulable node has the CSI driver, and that the volume's Secrets exist.
     fn is_served(&self, after: &Value) -> Result<(), Why> {
         let csi = &after["spec"]["csi"];
         if !csi.is_object() {
@@ -227,7 +227,7 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Where it is attached or in use.
+    /// Returns the nodes where it is attached or in use.
     fn nodes_of(&self, object: &Value, name: &str) -> Vec<String> {
         let nodes = self.found.nodes.iter();
         let uses = |names: &BTreeSet<String>| names.iter().any(|it| is_of(it, object, name));
@@ -243,7 +243,7 @@ impl<'a> Maker<'a> {
         groups.collect()
     }
 
-    /// Volumes that stand in workloads: where nothing says that only others are meant.
+    /// Plans the volumes in templates of workloads, unless the selection names classes or volumes.
     fn inline(&self, plan: &mut Plan) {
         let Selection { drivers, classes, namespaces, volumes, .. } = self.selection;
         if !classes.is_empty() || !volumes.is_empty() {
@@ -284,7 +284,7 @@ impl<'a> Maker<'a> {
         let Some(translation) = self.translated(object)? else { return Ok(None) };
         let name = workload.name.clone();
         if let Some(owner) = &workload.owner {
-            // What makes the pods of a Deployment is made of it again.
+            // A ReplicaSet of a Deployment is created again from the Deployment.
             let is_made = self.found.workloads.contains_key(&owner.uid);
             let why = Why::WorkloadOwned(format!("{} {name}", workload.kind.name()), owner.name.clone());
             return if is_made { Ok(None) } else { Err(of_it(why)) };
@@ -313,13 +313,13 @@ fn planned(workload: &Workload) -> plan::Workload {
     plan::Workload { kind: *kind, namespace, name, uid, replicas: *replicas }
 }
 
-/// What a volume is made of: `flexVolume` or `csi`.
+/// Returns the source of a volume: `flexVolume` or `csi`.
 pub fn source(object: &Value) -> &Value {
     let csi = &object["spec"]["csi"];
     if csi.is_object() { csi } else { &object["spec"]["flexVolume"] }
 }
 
-/// Whether Kubernetes' own name of a volume on a node is of this one.
+/// Reports whether Kubernetes' own name of a volume on a node means this volume.
 pub fn is_of(unique: &str, object: &Value, name: &str) -> bool {
     let csi = &object["spec"]["csi"];
     if csi.is_object() {
@@ -330,12 +330,12 @@ pub fn is_of(unique: &str, object: &Value, name: &str) -> bool {
     unique.strip_prefix(&*driver).and_then(|rest| rest.strip_prefix('/')) == Some(name)
 }
 
-/// Whether it is one that a migration may take off.
+/// Reports whether a migration may remove this finalizer.
 pub fn is_known(finalizer: &str) -> bool {
     FINALIZERS.contains(&finalizer) || finalizer.starts_with(ATTACHER)
 }
 
-/// The Secrets that a source names: namespace and name.
+/// Returns the Secrets that a source names: namespace and name.
 pub fn secrets_of(csi: &Value) -> Vec<(String, String)> {
     let fields = csi.as_object().into_iter().flatten();
     let secrets = fields.filter(|(key, value)| key.ends_with("SecretRef") && value.is_object());
@@ -346,12 +346,12 @@ fn is_old(version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split('.').map(|part| part.parse::<u32>().ok());
     match (parts.next().flatten(), parts.next().flatten()) {
         (Some(major), Some(minor)) => major == 1 && minor < KUBELET,
-        // Nothing is known of a kubelet that has not said it.
+        // The version of this kubelet is not known.
         _ => false,
     }
 }
 
-/// Where the volumes of a workload stand.
+/// Returns the path of the volumes in a workload.
 fn place(object: &Value) -> String {
     let of_cron = object["kind"] == "CronJob";
     let template = if of_cron { "/spec/jobTemplate/spec/template" } else { "/spec/template" };
@@ -372,7 +372,7 @@ fn csi_drivers_in(object: &Value) -> Vec<String> {
     in_volumes(object, "csi")
 }
 
-/// What is not the same of a workload: volumes one by one, and the annotation.
+/// Returns the differences of a workload: volumes one by one, and the annotation.
 fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let place = place(before);
     let volumes =

@@ -1,15 +1,15 @@
-//! Volumes of a cluster moved from one driver to another, without moving a byte: the
-//! `PersistentVolume` is made again under its name with another source, and its claim stays.
+//! Migration of a cluster's volumes from one driver to another, without copying data: the
+//! `PersistentVolume` is created again under its name with another source, and its claim stays.
 //!
 //! ```text
 //! read ─▶ make ─▶ Plan (a file) ─▶ apply: look ─▶ decide ─▶ one write ─▶ look …
 //! ```
 //!
-//! [`found`] is what a plan is made of, [`make`] makes it or refuses, [`plan`] is the file; all of
-//! them are pure, and so is [`decide`]: what is there says what is next, so whoever was killed
-//! anywhere goes on, and a lost reply is found out by looking. Nothing here deletes a claim, and a
-//! volume is deleted only when its reclaim policy is `Retain`, nobody uses it, and what will be
-//! there instead is kept in the cluster.
+//! [`found`] is the input of a plan, [`make`] makes the plan or refuses, [`plan`] is the file. All
+//! of them are pure, and so is [`decide`]: the existing objects decide the next step. So a run that
+//! was killed at any point can continue, and a look at the objects resolves a lost reply. Nothing
+//! here deletes a claim. A volume is deleted only if its reclaim policy is `Retain`, if it is
+//! unused, and if its replacement is kept in the cluster.
 
 pub mod begin;
 pub mod context;

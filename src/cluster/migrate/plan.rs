@@ -1,30 +1,30 @@
-//! The plan: a file that is made, read by people, and carried out as it is. Pure.
+//! Plan: a file that is made, read by people, and carried out unchanged. Pure.
 
 use crate::csi::name::hash;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Of the file's form.
+/// Version of the file's format.
 pub const VERSION: u32 = 1;
 
-/// What the file says it is.
+/// Kind of the file.
 const KIND: &str = "FlexvolMigration";
 
-/// Longer is no plan.
+/// Limit for a plan, in bytes.
 pub const LONGEST: usize = 256 << 20;
 
-/// On whatever a migration has changed: which one.
+/// Mark on each object that a migration has changed: the id of the migration.
 pub const MARK: &str = "flexvol.dev/migration";
 
-/// On what was stopped: the replicas before, or `false` for what was not suspended.
+/// Annotation of a stopped workload: the former replicas, or `false` if it was not suspended.
 pub const BEFORE: &str = "flexvol.dev/migration-before";
 
-/// Which volumes, and where they go.
+/// Selected volumes, and their destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selection {
-    /// FlexVolume drivers; empty for all, like the others.
+    /// FlexVolume drivers; an empty list selects all, as in the next fields.
     pub drivers: Vec<String>,
     /// Storage classes.
     pub classes: Vec<String>,
@@ -32,33 +32,33 @@ pub struct Selection {
     pub namespaces: Vec<String>,
     /// Volumes by name.
     pub volumes: Vec<String>,
-    /// The CSI driver of others; `None` for `flexvold csi` over the same driver.
+    /// CSI driver of another vendor; `None` for `flexvold csi` over the same driver.
     pub to: Option<String>,
-    /// From CSI to the flex volumes that they were.
+    /// True for the way from CSI back to the former flex volumes.
     pub reverse: bool,
-    /// Pods that have ended may be deleted.
+    /// True if pods that have ended may be deleted.
     pub delete_completed: bool,
 }
 
-/// All of it.
+/// The whole plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Plan {
     kind: String,
     version: u32,
-    /// Of all that follows: by it the plan is known in the cluster.
+    /// Hash of the plan's content: it identifies the plan in the cluster.
     pub id: String,
-    /// When it was made.
+    /// Time when it was made.
     pub made: String,
     /// The uid of the cluster's namespace kube-system: no other cluster has it.
     pub cluster: String,
-    /// What was asked for.
+    /// Selection that was requested.
     pub selection: Selection,
-    /// What is stopped and moved together, in this order.
+    /// Groups that are stopped and moved together, in this order.
     pub groups: Vec<Group>,
-    /// Volumes that stand in workloads.
+    /// Workloads with volumes in their templates.
     pub inline: Vec<Inline>,
-    /// What stays as it is, and why.
+    /// Objects that stay as they are, with the reasons.
     pub refused: Vec<Refused>,
 }
 
@@ -68,7 +68,7 @@ pub struct Plan {
 pub struct Group {
     /// The volumes.
     pub volumes: Vec<Volume>,
-    /// What has to stop.
+    /// Workloads that have to stop.
     pub workloads: Vec<Workload>,
 }
 
@@ -86,11 +86,11 @@ pub struct Volume {
     pub claim: Option<Claim>,
     /// Nodes to which it is attached.
     pub nodes: Vec<String>,
-    /// As it was read.
+    /// The object as it was read.
     pub before: Value,
-    /// As it is to be made.
+    /// The object as it will be created.
     pub after: Value,
-    /// What its reader has to know.
+    /// Warnings for the reader of the plan.
     pub warnings: Vec<String>,
 }
 
@@ -102,11 +102,11 @@ pub struct Claim {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// No other claim has it.
+    /// Uid, which no other claim has.
     pub uid: String,
 }
 
-/// What makes pods, and can be stopped.
+/// Object that creates pods, and can be stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Workload {
@@ -116,9 +116,9 @@ pub struct Workload {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// No other has it.
+    /// Uid, which no other workload has.
     pub uid: String,
-    /// How many replicas it has.
+    /// Number of replicas.
     pub replicas: u32,
 }
 
@@ -128,25 +128,25 @@ pub struct Workload {
 pub struct Inline {
     /// The workload.
     pub workload: Workload,
-    /// What is changed of it: from what to what, by path.
+    /// Changes of the workload, by path.
     pub changes: Vec<Change>,
-    /// What its reader has to know.
+    /// Warnings for the reader of the plan.
     pub warnings: Vec<String>,
 }
 
-/// One field.
+/// Change of one field.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Change {
-    /// As a JSON pointer.
+    /// JSON pointer of the field.
     pub path: String,
-    /// What is there; null for nothing.
+    /// Present value; null for a missing one.
     pub before: Value,
-    /// What will be there; null for nothing.
+    /// Future value; null for a missing one.
     pub after: Value,
 }
 
-/// A kind of workloads that can be stopped.
+/// Kind of a workload, and the way to stop it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// Scaled to 0.
@@ -163,39 +163,39 @@ pub enum Kind {
     DaemonSet,
 }
 
-/// An object that stays as it is.
+/// Object that stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Refused {
     /// Kind and name.
     pub object: String,
-    /// The reason's name for programs.
+    /// Name of the reason, for programs.
     pub reason: String,
-    /// Why.
+    /// Reason.
     pub message: String,
-    /// What to do.
+    /// Fix.
     pub fix: String,
 }
 
 impl Plan {
-    /// Of what was decided; gives it its id.
+    /// Creates a plan without content and without an id.
     pub fn new(made: String, cluster: String, selection: Selection) -> Self {
         let (groups, inline, refused) = (Vec::new(), Vec::new(), Vec::new());
         let (kind, id) = (KIND.to_owned(), String::new());
         Self { kind, version: VERSION, id, made, cluster, selection, groups, inline, refused }
     }
 
-    /// The id that its content gives it.
+    /// Returns the id that is derived from its content.
     pub fn own_id(&self) -> String {
         let all = json!([self.made, self.cluster, self.selection, self.groups, self.inline]);
         hash(all.to_string().as_bytes())[..12].to_owned()
     }
 
-    /// A plan that was read.
+    /// Parses a plan.
     ///
     /// # Errors
     ///
-    /// It is none, one of another version, or was changed since.
+    /// Fails if the text is not a plan, has another version, or was changed since it was made.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let value: Value = serde_json::from_slice(text).context("the file is no plan")?;
         ensure!(value["kind"] == KIND, "the file is no plan of kubectl flexvol migrate plan");
@@ -209,50 +209,50 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether there is nothing to do.
+    /// Reports whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.inline.is_empty()
     }
 
-    /// For a file.
+    /// Returns the text for a file.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// No error is expected.
     pub fn text(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 }
 
 impl Claim {
-    /// As people say it.
+    /// Returns the form for people.
     pub fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Its path in the API.
+    /// Returns its path in the API.
     pub fn path(&self) -> String {
         format!("/api/v1/namespaces/{}/persistentvolumeclaims/{}", self.namespace, self.name)
     }
 }
 
 impl Volume {
-    /// Its path in the API.
+    /// Returns its path in the API.
     pub fn path(&self) -> String {
         format!("{VOLUMES}/{}", self.name)
     }
 }
 
-/// Where volumes are.
+/// Path of volumes in the API.
 pub const VOLUMES: &str = "/api/v1/persistentvolumes";
 
 impl Workload {
-    /// As people say it.
+    /// Returns the form for people.
     pub fn shown(&self) -> String {
         format!("{} {}/{}", self.kind.name(), self.namespace, self.name)
     }
 
-    /// Its path in the API.
+    /// Returns its path in the API.
     pub fn path(&self) -> String {
         let Self { namespace, name, .. } = self;
         let (api, plural) = self.kind.place();
@@ -261,7 +261,7 @@ impl Workload {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] = [
         Self::Deployment,
         Self::StatefulSet,
@@ -271,7 +271,7 @@ impl Kind {
         Self::DaemonSet,
     ];
 
-    /// As Kubernetes has it.
+    /// Returns the name in Kubernetes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
@@ -283,7 +283,7 @@ impl Kind {
         }
     }
 
-    /// Its group and version as paths have them, and what it is called there.
+    /// Returns the path of its group and version, and its plural name in paths.
     pub fn place(self) -> (&'static str, &'static str) {
         match self {
             Self::Deployment => ("/apis/apps/v1", "deployments"),
@@ -295,7 +295,7 @@ impl Kind {
         }
     }
 
-    /// The field that stops it, and with which value.
+    /// Returns the field that stops it, and the value for this.
     pub fn stopped(self) -> (&'static str, Value) {
         match self {
             Self::CronJob => ("suspend", true.into()),

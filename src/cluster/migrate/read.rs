@@ -1,4 +1,4 @@
-//! What a plan is made of is asked of a cluster: page by page, each kind once.
+//! Input of a plan, read from a cluster: page by page, each kind once.
 
 use super::found::{APPLICATION, Found, KUSTOMIZATION, RELEASE, text};
 use super::make::secrets_of;
@@ -9,11 +9,11 @@ use flexvol_model::translate::{self, To};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Asks for all of it.
+/// Reads all input.
 ///
 /// # Errors
 ///
-/// Something may not be read, or there is no answer.
+/// Fails if something may not be read, or if there is no answer.
 pub fn read(session: &Session, selection: &Selection) -> Result<Found> {
     let mut found = Found { cluster: cluster(session)?, ..Found::default() };
     session.list(VOLUMES, |object| found.add_volume(object))?;
@@ -43,18 +43,18 @@ pub fn read(session: &Session, selection: &Selection) -> Result<Found> {
     Ok(found)
 }
 
-/// What no other cluster has.
+/// Returns the identity of a cluster, which no other cluster has.
 ///
 /// # Errors
 ///
-/// It may not be read.
+/// Fails if it may not be read.
 pub fn cluster(session: &Session) -> Result<String> {
     let system =
         session.get("/api/v1/namespaces/kube-system")?.context("there is no namespace kube-system")?;
     Ok(text(&system["metadata"], "uid"))
 }
 
-/// The Secrets that volumes would name.
+/// Returns the Secrets that the translated volumes would name.
 fn secrets(found: &Found, selection: &Selection) -> BTreeSet<(String, String)> {
     if selection.reverse {
         return BTreeSet::new();

@@ -1,59 +1,59 @@
-//! Why something is not migrated, and what to do. Pure.
+//! Reasons why something is not migrated, and the fixes. Pure.
 
 use super::plan::Refused;
 use flexvol_model::translate::Refusal;
 use flexvol_protocol::text::one_line;
 use std::fmt;
 
-/// What a name may take of a message.
+/// Limit for a name in a message.
 const QUOTED: usize = 300;
 
-/// A reason that the cluster gives; what the volume itself gives, its translation says.
+/// Reason in the cluster. A reason in the volume itself comes from its translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It has no way to the driver that was named.
+    /// It cannot move to the named driver.
     NoWay(String),
-    /// It has not been translated, so there is no way back.
+    /// It has not been translated before, so it cannot be translated back.
     NoOriginal,
     /// Another migration has begun with it.
     Migrating(String),
-    /// A finalizer that is none of Kubernetes' own.
+    /// It has a finalizer that is not one of Kubernetes' own.
     Finalizer(String),
     /// It belongs to this object.
     Owned(String),
-    /// Its owner writes it again from files: what that is.
+    /// This tool would write it again from files.
     GitOps(String),
     /// It is neither bound nor free.
     Phase(String),
-    /// The claim that it names is not there.
+    /// The claim that it names does not exist.
     ClaimMissing(String),
     /// The claim of that name is another one, or is bound to another volume.
     ClaimOther(String),
     /// Its claim is being deleted.
     ClaimDeleting(String),
-    /// Its claim goes with a pod.
+    /// Its claim is deleted together with a pod.
     ClaimOfPod(String, String),
     /// Its claim is being enlarged.
     ClaimGrows(String),
     /// There is no `CSIDriver` object of this name.
     NoDriver(String),
-    /// The driver is not on this node, which pods may run on.
+    /// The driver is not on this node, but pods may run there.
     NotServed(String, String),
     /// Another volume is the same to the driver.
     HandleTaken(String),
-    /// The Secret is not there.
+    /// The Secret does not exist.
     SecretMissing(String),
     /// A pod without an owner uses it.
     BarePod(String),
-    /// A pod of a kubelet's own uses it.
+    /// A static pod of a kubelet uses it.
     StaticPod(String),
     /// A pod of a Job uses it.
     JobRuns(String, String),
-    /// A pod that has ended is still there.
+    /// A pod that has ended still exists.
     CompletedPod(String),
     /// A `DaemonSet` uses it.
     DaemonSet(String),
-    /// Whose pods use it is a kind that cannot be stopped here.
+    /// It is used by a pod whose owner is of a kind that cannot be stopped here.
     UnknownOwner(String, String),
     /// The workload that uses it belongs to another object.
     WorkloadOwned(String, String),
@@ -63,16 +63,16 @@ pub enum Why {
     ScaledDeletes(String),
     /// A pod uses it on a node that does not report.
     NodeSilent(String),
-    /// A kubelet is too old for what follows.
+    /// A kubelet is too old for the new volume.
     OldKubelet(String, String),
-    /// What it stands in cannot be changed.
+    /// It is part of an object that cannot be changed.
     NotChanged,
-    /// It has volumes of this driver as well, which were not asked for.
+    /// It also has volumes of this driver, which is not selected.
     OtherDriver(String),
 }
 
 impl Why {
-    /// Its name for programs.
+    /// Returns the name for programs.
     pub fn id(&self) -> &'static str {
         match self {
             Self::NoWay(_) => "no-way",
@@ -107,7 +107,7 @@ impl Why {
         }
     }
 
-    /// What to do.
+    /// Returns the fix.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::NoWay(_) => "leave out --to: flexvold csi serves any driver",
@@ -197,12 +197,12 @@ impl fmt::Display for Why {
 }
 
 impl Refused {
-    /// Of an object, by what the cluster says.
+    /// Refuses an object for a reason in the cluster.
     pub fn new(object: String, why: &Why) -> Self {
         Self { object, reason: why.id().to_owned(), message: why.to_string(), fix: why.fix().to_owned() }
     }
 
-    /// By what the object itself says.
+    /// Refuses an object for a reason in the object itself.
     pub fn of(refusal: &Refusal) -> Self {
         let reason = &refusal.reason;
         let (message, fix) = (reason.to_string(), reason.fix().to_owned());

@@ -1,7 +1,7 @@
-//! A plan carried out, or taken back: look, decide, one write, look again.
+//! Execution of a plan, or its rollback: look, decide, one write, look again.
 //!
-//! Before each write the journal has it on the disk, and the lease is still ours. A write whose
-//! reply is lost is not sent again: what is there is looked at, and decides.
+//! Each write is in the journal on disk before it is sent, and is sent only while the lease is
+//! ours. A write whose reply is lost is not sent again: a look at the objects decides.
 
 use super::context::{AGAIN, Run};
 use super::decide::{Goal, Move, Next};
@@ -14,15 +14,15 @@ use serde_json::Value;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long nothing may come of what is tried, before somebody is to look.
+/// Limit for a step without progress, before a person has to look.
 const STUCK: Duration = Duration::from_mins(2);
 
 impl Run<'_> {
-    /// Moves a group; whether anything was left to do.
+    /// Moves a group. Returns true if anything was left to do.
     ///
     /// # Errors
     ///
-    /// Something is not as it was planned, or did not come about.
+    /// Fails if something differs from the plan, or does not happen.
     pub fn group(&self, group: &Group) -> Result<bool> {
         let mut is_to_swap = false;
         let mut is_done = true;
@@ -54,17 +54,17 @@ impl Run<'_> {
         Ok(started || !is_done)
     }
 
-    /// Changes the volumes that stand in a workload; whether anything was left to do.
+    /// Changes the volumes in the template of a workload. Returns true if anything was left to do.
     ///
     /// # Errors
     ///
-    /// Something is not as it was planned.
+    /// Fails if something differs from the plan.
     pub fn inline(&self, number: usize) -> Result<bool> {
         inline::change(self, &self.plan.inline[number])
     }
 
-    /// Whether the API server would take the new volume, and not change it: under a name that no
-    /// volume has, and nothing is kept.
+    /// Checks by a dry run that the API server would accept the new volume, and would not change
+    /// it: under a name that no volume has, and nothing is stored.
     fn try_out(&self, volume: &Volume) -> Result<()> {
         let mut object = self.of(volume, self.goal).created();
         let name = format!("flexvol-try-{}", self.plan.id);
@@ -92,13 +92,13 @@ impl Run<'_> {
         }
     }
 
-    /// From the old volume to the new one, and to its end.
+    /// Replaces the old volume by the new one, up to the last step.
     fn swap(&self, volume: &Volume) -> Result<()> {
         let next = self.until(volume, self.goal, |next| matches!(next, Next::Create(_) | Next::Done))?;
         if matches!(next, Next::Done) {
             return Ok(());
         }
-        // The old one is gone, so no pod can begin to use it any more; has one begun before?
+        // The old volume is gone, so no pod can begin to use it now, but one may have begun before.
         if let Some(pod) = Unused::pod_of(self, volume)? {
             let back = match self.goal {
                 Goal::Forward => Goal::Back,
@@ -118,7 +118,7 @@ impl Run<'_> {
         Move { volume, run: &self.plan.id, goal, begun }
     }
 
-    /// Step by step, up to one that is not for here; that one.
+    /// Carries out the steps before the first one for which `is_end` is true. Returns that one.
     fn until(&self, volume: &Volume, goal: Goal, is_end: impl Fn(&Next) -> bool) -> Result<Next> {
         let mut looked = Looked::default();
         let mut last: Option<(Next, Instant)> = None;
@@ -182,13 +182,14 @@ impl Run<'_> {
     }
 }
 
-/// What is left of it is what went.
+/// Reports whether the reply to a release shows that the object is gone.
 fn is_gone(left: &Value) -> bool {
     let metadata = &left["metadata"];
     !metadata["deletionTimestamp"].is_null() && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
 }
 
-/// What was answered is what is there; what nobody knows is looked at again.
+/// Takes the object of an answer as the present state. Fails if the write was refused; after any
+/// other answer the caller looks again.
 fn refused(volume: &Volume, answer: Answer, take: impl FnOnce(Value)) -> Result<()> {
     match answer {
         Answer::Done(object) => take(object),
@@ -198,12 +199,12 @@ fn refused(volume: &Volume, answer: Answer, take: impl FnOnce(Value)) -> Result<
     Ok(())
 }
 
-/// What there was at the last look, or is known since.
+/// Objects at the last look, or as known since then.
 #[derive(Default)]
 struct Looked {
     volume: Option<Value>,
     claim: Option<Value>,
-    /// It is known that there is none.
+    /// True if the volume is known to be gone.
     is_gone: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Workloads that are stopped, and started as they were: how many replicas there were stands on the
-//! workload itself, written with the change.
+//! Stop and restart of workloads. The former number of replicas is an annotation of the workload
+//! itself, set in the same write.
 
 use super::context::{AGAIN, Run};
 use super::decide::precondition;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use std::thread::sleep;
 use std::time::Instant;
 
-/// Somebody else writes it as well: so often it is tried again.
+/// Limit for attempts while others write the workload, too.
 const TRIES: usize = 60;
 
-/// Has it make no pods any more.
+/// Stops a workload, so that it creates no more pods.
 pub(super) fn stop(run: &Run<'_>, workload: &Workload) -> Result<()> {
     let (field, stopped) = workload.kind.stopped();
     let change = |found: &Value| {
@@ -36,8 +36,8 @@ pub(super) fn stop(run: &Run<'_>, workload: &Workload) -> Result<()> {
     write(run, workload, "stop", change).map(drop)
 }
 
-/// Has it make them again, if it was this migration that stopped it; whether it did. What somebody
-/// else has changed since stays.
+/// Starts a workload again, if this migration has stopped it. Returns true if it did. Changes that
+/// others have made since then stay.
 pub(super) fn start(run: &Run<'_>, workload: &Workload) -> Result<bool> {
     let (field, stopped) = workload.kind.stopped();
     write(run, workload, "start", |found| {
@@ -55,8 +55,8 @@ pub(super) fn start(run: &Run<'_>, workload: &Workload) -> Result<bool> {
     })
 }
 
-/// Changes what is there, as often as somebody else was faster; whether there was anything to
-/// change.
+/// Changes a workload, and tries again while others are faster. Returns true if there was anything
+/// to change.
 fn write(
     run: &Run<'_>,
     workload: &Workload,
@@ -79,7 +79,7 @@ fn write(
     bail!("{step} {}: somebody else goes on changing it", workload.shown())
 }
 
-/// Until all pods are ready.
+/// Waits until all pods are ready.
 pub(super) fn wait_ready(run: &Run<'_>, workloads: &[Workload]) -> Result<()> {
     let begun = Instant::now();
     for workload in workloads {
@@ -100,7 +100,7 @@ pub(super) fn wait_ready(run: &Run<'_>, workloads: &[Workload]) -> Result<()> {
     Ok(())
 }
 
-/// Whether as many pods as are wanted are ready, and none is of an older template.
+/// Reports whether all wanted pods are ready, and all have the present template.
 pub(super) fn is_ready(kind: Kind, found: &Value) -> bool {
     let (spec, status) = (&found["spec"], &found["status"]);
     let number = |value: &Value| value.as_u64().unwrap_or(0);

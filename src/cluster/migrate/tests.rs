@@ -85,7 +85,7 @@ impl Scene {
     }
 }
 
-/// What the API server has after a change of an object.
+/// Applies a change to an object, as the API server does.
 fn merge(base: &mut Value, change: &Value) {
     match change {
         Value::Object(fields) => {
@@ -223,7 +223,7 @@ fn volumes_that_are_one_to_the_driver_are_refused_both() {
     assert_eq!((reasons, plan.groups.len()), (vec!["handle-taken"; 2], 0), "{plan:?}");
 }
 
-/// What is not asked of it does not keep a volume where it is.
+/// A state that does not concern the volume does not prevent its migration.
 #[test]
 fn what_does_not_matter_does_not_refuse() {
     let change = |change: fn(&mut Scene)| {
@@ -301,7 +301,7 @@ fn a_selection_selects() {
     assert_eq!(count(Selection { reverse: true, ..Selection::default() }), 0);
 }
 
-/// A workload's own volumes, one by one.
+/// The volumes in a workload's template are changed one by one.
 #[test]
 fn volumes_that_stand_in_workloads_are_changed_where_they_stand() {
     let template = json!({"spec": {"volumes": [{"name": "c", "configMap": {"name": "c"}},
@@ -325,7 +325,7 @@ fn volumes_that_stand_in_workloads_are_changed_where_they_stand() {
     assert_eq!(reasons, ["other-driver"]);
 }
 
-/// An API server that does as it is told, and a controller that binds.
+/// API server that does as it is told, and a controller that binds.
 struct World {
     volume: Option<Value>,
     claim: Value,
@@ -342,7 +342,7 @@ impl World {
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
     }
 
-    /// Carries it out; whether there is more to do.
+    /// Carries out a step. Returns true if there is more to do.
     fn does(&mut self, next: &Next) -> bool {
         let mut claim = self.claim.clone();
         match next {
@@ -386,7 +386,7 @@ impl World {
         self.volume.as_mut().unwrap()["status"]["phase"] = json!("Bound");
     }
 
-    /// Until it is done, or as many writes as are given; the writes.
+    /// Plays until it is done, or up to `at_most` writes. Returns the number of writes.
     fn plays(&mut self, plan: &Plan, goal: Goal, at_most: usize) -> usize {
         for count in 0..at_most {
             let it = Move { volume: &plan.groups[0].volumes[0], run: &plan.id, goal, begun: false };
@@ -400,7 +400,7 @@ impl World {
     }
 }
 
-/// Ended after any write, it goes on or back: and what is there at last is the same.
+/// A run that ends after any write can continue or roll back, and the final state is the same.
 #[test]
 fn from_everywhere_there_is_a_way_on_and_a_way_back() {
     let scene = Scene::default();
@@ -433,7 +433,7 @@ fn from_everywhere_there_is_a_way_on_and_a_way_back() {
     }
 }
 
-/// Whoever else was there first is right.
+/// A change by others, made first, takes precedence.
 #[test]
 fn what_others_did_is_left_alone() {
     let scene = Scene::default();
@@ -465,7 +465,7 @@ fn what_others_did_is_left_alone() {
     ] {
         assert!(next(Goal::Forward, &|world| merge(&mut world.claim, &change)).is_err(), "{change}");
     }
-    // It is being deleted: by whom?
+    // It is being deleted, and not certainly by this migration.
     let going = json!({"metadata": {"deletionTimestamp": "now"}});
     assert!(next(Goal::Forward, &|world| merge(world.volume.as_mut().unwrap(), &going)).is_err());
     let ours = json!({"metadata": {"deletionTimestamp": "now", "annotations": { MARK: plan.id }}});

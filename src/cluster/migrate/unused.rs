@@ -1,5 +1,5 @@
-//! Whether nobody uses the volumes of a group any more: no pod, no node, no attachment, and no lock
-//! of a node's agent, which writes down in the cluster what its mount table shows.
+//! Check that the volumes of a group are unused: by pods, nodes, attachments and the locks of a
+//! node's agent, which records its mount table in the cluster.
 
 use super::context::{AGAIN, Run};
 use super::found::{Found, Pod, text};
@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Locks of agents.
+/// Path of the agents' locks in the API.
 const LOCKS: &str = "/apis/flexvol.dev/v1alpha1/flexattachments";
 
-/// The users of a group.
+/// Users of a group.
 pub(super) struct Unused<'a> {
     run: &'a Run<'a>,
     group: &'a Group,
-    /// Where pods were, or it was attached.
+    /// Nodes where pods ran, or where a volume was attached.
     nodes: BTreeSet<String>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Unused<'a> {
         Self { run, group, nodes }
     }
 
-    /// Waits until it is so.
+    /// Waits until the group is unused.
     pub(super) fn wait(mut self, at_most: Duration) -> Result<()> {
         let begun = Instant::now();
         while let Some(user) = self.user()? {
@@ -45,7 +45,7 @@ impl<'a> Unused<'a> {
         Ok(())
     }
 
-    /// Who uses one of them, as the end of a message.
+    /// Returns a user of one of the volumes, as a part of a message.
     fn user(&mut self) -> Result<Option<String>> {
         for (namespace, claims) in self.claims() {
             let pods = pods(self.run, &namespace, &claims)?;
@@ -68,7 +68,7 @@ impl<'a> Unused<'a> {
         self.held()
     }
 
-    /// Of each namespace.
+    /// Returns the claims of each namespace.
     fn claims(&self) -> Vec<(String, BTreeSet<&'a str>)> {
         let mut all: Vec<(String, BTreeSet<&str>)> = Vec::new();
         for Claim { namespace, name, .. } in
@@ -96,7 +96,7 @@ impl<'a> Unused<'a> {
         }
     }
 
-    /// A node that does not report may write still.
+    /// Returns the use on a node. A node that does not report may still write.
     fn on_node(&self, name: &str) -> Result<Option<String>> {
         let mut found = Found::default();
         let Some(node) = self.run.session.get(&format!("/api/v1/nodes/{name}"))? else {
@@ -129,7 +129,7 @@ impl<'a> Unused<'a> {
         Ok(user)
     }
 
-    /// Where there is an agent.
+    /// Returns the holder of a lock, in a cluster with agents.
     fn held(&self) -> Result<Option<String>> {
         let mut user = None;
         self.run.session.list(LOCKS, |object| {
@@ -149,7 +149,7 @@ impl<'a> Unused<'a> {
         Ok(user)
     }
 
-    /// A pod that uses the volume and has a node.
+    /// Returns a pod that uses the volume and has a node.
     pub(super) fn pod_of(run: &Run<'_>, volume: &Volume) -> Result<Option<String>> {
         let Some(Claim { namespace, name, .. }) = &volume.claim else { return Ok(None) };
         let pods = pods(run, namespace, &BTreeSet::from([&**name]))?;
@@ -166,7 +166,7 @@ fn pods(run: &Run<'_>, namespace: &str, claims: &BTreeSet<&str>) -> Result<Vec<P
     Ok(found.pods.into_iter().filter(uses).collect())
 }
 
-/// `…/volumes/PLUGIN/NAME`, and what is below it.
+/// Reports whether a path is `…/volumes/PLUGIN/NAME`, or below it.
 fn is_below(target: &str, name: &str) -> bool {
     let parts: Vec<_> = target.split('/').collect();
     parts.windows(3).any(|window| window[0] == "volumes" && window[2] == name)

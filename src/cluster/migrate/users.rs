@@ -1,4 +1,4 @@
-//! Who uses a claim, and whether all of it can be stopped. Pure.
+//! Users of a claim, and the check that all of them can be stopped. Pure.
 
 use super::found::{Found, Job, Owner, Pod, Workload};
 use super::plan::Kind;
@@ -14,7 +14,7 @@ pub struct Users<'a> {
 }
 
 impl<'a> Users<'a> {
-    /// Of what was found.
+    /// Collects the users among the objects that were found.
     pub fn of(found: &'a Found) -> Self {
         let (mut pods, mut templates) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for pod in &found.pods {
@@ -30,7 +30,7 @@ impl<'a> Users<'a> {
         Self { found, pods, templates }
     }
 
-    /// What has to stop for a claim, by uid.
+    /// Returns the uids of the workloads that have to stop for a claim.
     pub fn stops(&self, namespace: &str, claim: &str, may_delete: bool) -> Result<BTreeSet<&'a str>, Why> {
         let mut stops = BTreeSet::new();
         for pod in self.pods.get(&(namespace, claim)).into_iter().flatten() {
@@ -51,7 +51,7 @@ impl<'a> Users<'a> {
         Ok(stops)
     }
 
-    /// What would make a pod again.
+    /// Returns the workload that would create a pod again.
     fn of_pod(&self, pod: &Pod, may_delete: bool) -> Result<Option<&'a Workload>, Why> {
         let shown = format!("{}/{}", pod.namespace, pod.name);
         if pod.is_static {
@@ -82,7 +82,7 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// A `ReplicaSet` is scaled by its `Deployment`.
+    /// Returns the workload to scale: a `ReplicaSet` is scaled by its `Deployment`.
     fn top(&self, workload: &'a Workload) -> Result<Option<&'a Workload>, Why> {
         match &workload.owner {
             None => Ok(Some(workload)),

@@ -1,8 +1,8 @@
-//! Which volumes a mount pod serves: none, once it may be replaced.
+//! Volumes that a mount pod serves: once it serves no volume, it may be replaced.
 //!
-//! A program that serves has the volume's name in its environment, and what the driver has noted of
-//! the volume says which pod that is. So it can be told in the pod, which sees its own processes,
-//! and on the node, which sees those of all pods.
+//! A program that serves a volume has the volume's name in its environment, and the driver's note
+//! about the volume names the pod. So the volumes can be found in the pod, which sees its own
+//! processes, and on the node, which sees the processes of all pods.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::files;
@@ -13,19 +13,19 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// Pause between two checks.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Whose volumes are looked for.
+/// Pod whose volumes are searched.
 #[derive(Debug)]
 pub struct Whose {
-    /// The pod's uid.
+    /// Uid of the pod.
     pub pod: String,
-    /// Whether this is the pod: then what is noted of no pod is its own.
+    /// True if this process runs in that pod: volumes without a note are then its own.
     pub is_here: bool,
 }
 
-/// The names of the volumes that it serves.
+/// Returns the names of the volumes that it serves.
 pub fn served(whose: &Whose) -> Result<BTreeSet<String>> {
     let all = orphans::all_with(SERVES).context("look at the programs that serve volumes")?;
     let notes = paths::run(paths::DAEMONS);
@@ -33,13 +33,13 @@ pub fn served(whose: &Whose) -> Result<BTreeSet<String>> {
 }
 
 fn is_of(whose: &Whose, name: &str, notes: &Path) -> bool {
-    // Anybody may have such a word in the environment.
+    // Any process may have such a word in its environment.
     let Ok(name) = volume(name) else { return false };
     let note = files::read_small(&notes.join(name).join(NOTE), NOTE_LIMIT).ok().flatten();
     note.map_or(whose.is_here, |note| Note::parse(&note).pod.pod_uid == whose.pod)
 }
 
-/// Waits until it serves none, for so long; what is left then.
+/// Waits, at most for `patience`, until it serves no volume; returns the remaining volumes.
 pub fn wait(whose: &Whose, patience: Duration) -> Result<BTreeSet<String>> {
     let begun = Instant::now();
     loop {

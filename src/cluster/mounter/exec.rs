@@ -1,9 +1,9 @@
-//! `flexvold mounter exec`: runs a program for somebody who reads its streams to their end, as a
+//! `flexvold mounter exec`: runs a program for a caller that reads its streams to their end, as a
 //! runtime's exec does.
 //!
 //! A program that leaves a daemon running would hold those streams, and the caller would wait for
-//! as long as the daemon lives. So the program has none of them: standard input is empty, and what
-//! it prints goes to memory, and from there to the caller once the program itself has ended.
+//! as long as the daemon lives. So the program has none of them: standard input is empty, and its
+//! output goes to memory, and from there to the caller once the program itself has ended.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::proc::signal;
@@ -17,19 +17,19 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// What a shell and timeout(1) exit with.
+/// Exit codes of a shell and of timeout(1).
 const TIMED_OUT: u8 = 124;
 const NOT_EXECUTABLE: u8 = 126;
 const MISSING: u8 = 127;
 const SIGNALLED: u8 = 128;
 
-/// The most bytes that are kept of each stream, from its beginning.
+/// Limit for the bytes that are kept of each stream, from its beginning.
 const STREAM: u64 = 1 << 20;
 
-/// How long a program may take to end that was told to.
+/// Grace period from SIGTERM to SIGKILL.
 const END: Duration = Duration::from_secs(2);
 
-/// Runs a program to its end, prints what it has printed, and says what to exit with.
+/// Runs a program to its end, prints its output, and returns the exit code.
 #[expect(clippy::disallowed_methods, reason = "its caller names the program, its time and its streams")]
 pub fn run(words: &[OsString], within: Duration, out: impl Write, err: impl Write) -> Result<u8> {
     let (program, args) = words.split_first().context("name a program")?;
@@ -55,7 +55,8 @@ pub fn run(words: &[OsString], within: Duration, out: impl Write, err: impl Writ
     })
 }
 
-/// It cannot grow: whoever prints for years fills no memory.
+/// Creates a file in memory that cannot grow: a program that prints for years does not fill the
+/// memory.
 fn stream() -> Result<File> {
     let file = memfd_create("flexvol-exec", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, STREAM)?;
@@ -63,7 +64,7 @@ fn stream() -> Result<File> {
     Ok(file.into())
 }
 
-/// What was printed: where it ends, the offset says, which the program has shared.
+/// Copies the output, up to the offset, which the file shares with the program.
 fn pass_on<W: Write>(mut from: File, mut to: W) -> Result<W> {
     let length = from.stream_position()?;
     from.seek(SeekFrom::Start(0))?;
@@ -85,15 +86,15 @@ fn code(status: ExitStatus) -> u8 {
     }
 }
 
-/// Why it runs no more.
+/// Reasons why the program has ended.
 enum Ended {
     Itself(ExitStatus),
     Told,
     Late,
 }
 
-/// To its end. Who is late is killed, with all that it has started and that has not left its group:
-/// what mounts later would surprise everybody.
+/// Waits until the program ends. Kills a late program and all processes of its group: a mount that
+/// they make later would surprise the users.
 fn wait(child: &mut Child, within: Duration) -> Result<Ended> {
     let pid = Pid::from_child(child);
     let watched = pidfd_open(pid, PidfdFlags::empty()).context("watch a program")?;
@@ -141,7 +142,7 @@ mod tests {
     fn who_stays_behind_holds_nothing_up() {
         let (code, out, _) = ran(&format!("sleep {}.25 & echo $!", slow_seconds(61)), deadline(20));
         assert_eq!(code, 0, "it was waited for");
-        // It goes on: it may be what serves a volume.
+        // It continues to run: it may be a program that serves a volume.
         let pid = Pid::from_raw(out.trim().parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
     }
@@ -149,7 +150,7 @@ mod tests {
     /// Test 12, and a grandchild that would mount later.
     #[test]
     fn who_is_late_is_ended_with_all_it_has_started() {
-        // Time enough to begin.
+        // Enough time for the script to begin.
         let within = deadline(1);
         let (code, out, err) = ran("trap '' TERM; echo $$; sh -c 'sleep 6000; true'; true", within);
         assert_eq!(code, TIMED_OUT);

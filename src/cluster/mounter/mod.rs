@@ -3,15 +3,15 @@
 //! ```text
 //! init ─▶ place: <vendor~driver>.json and .sock in kubelet's directory, for each driver
 //!   │ accept, fork
-//!   └─▶ worker: one for each connection; runs what it is asked to, for as long as that lasts
+//!   └─▶ worker: one per connection; runs the requested programs while the connection lasts
 //! ```
 //!
-//! Process 1 has one thread and does nothing that may hang: it accepts, forks, and takes away
-//! whatever has ended. A worker that dies takes its connection with it and nothing else. What
-//! serves a volume is a child of its worker until the driver has seen the mount, then of process 1;
-//! it is found again by its control group, or by the word in its environment.
+//! Process 1 has one thread and does nothing that may hang: it accepts, forks, and reaps ended
+//! processes. A worker that dies ends its own connection and nothing else. A program that serves a
+//! volume is a child of its worker until the driver has seen the mount, then of process 1. It is
+//! found again by its control group, or by the word in its environment.
 //!
-//! Nothing here mounts: the programs do.
+//! Process 1 and its workers never mount: the programs do.
 
 pub mod drained;
 pub mod exec;
@@ -37,45 +37,45 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the registrations are still there.
+/// Pause between two checks of the registrations.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// SIGHUP, which asks a daemon to read its configuration again.
 const HUP: i32 = 1;
 
-/// After a connection that could not be accepted.
+/// Pause after a connection that could not be accepted, and between two checks for volumes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a kernel module may take to be loaded.
+/// Deadline for loading a kernel module.
 const MODULE: Duration = Duration::from_secs(30);
 
-/// How long a mount pod may take to say who it is.
+/// Deadline for a mount pod to identify itself.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What a mount pod is started with.
+/// Settings of a mount pod.
 pub struct Setup {
-    /// Kubelet's directory, the same path as on the node.
+    /// Kubelet's directory, at the same path as on the node.
     pub root: PathBuf,
-    /// The drivers, `vendor~driver`.
+    /// Names of the drivers, `vendor~driver`.
     pub names: Vec<String>,
-    /// Who it is.
+    /// Registration of this pod.
     pub pod: Registration,
     /// Kernel modules that its programs need.
     pub modules: Vec<String>,
-    /// What is run beside it, if anything: a program and its arguments.
+    /// Main child, if any: a program and its arguments.
     pub command: Vec<OsString>,
-    /// How long what serves volumes may go on when the pod is told to end.
+    /// Time for which programs that serve volumes may continue after the pod is told to end.
     pub grace: Duration,
 }
 
-/// Serves until SIGTERM, or until the main child has ended, and then until nothing serves a volume
-/// any more. Says what to exit with.
+/// Serves until SIGTERM, or until the main child has ended; then waits until no program serves a
+/// volume any more. Returns the exit code.
 pub fn run(setup: &Setup) -> Result<u8> {
     signal::install()?;
     process::detach_from_caller();
     ensure_shared(&setup.root)?;
     setup.modules.iter().try_for_each(|name| load(name))?;
-    // Unlike that of a driver this process keeps what others leave.
+    // Unlike the process of a driver, this process adopts orphans.
     process::adopt_orphans();
     let reaper = Reaper::new()?;
     let mut main = MainChild::start(&setup.command)?;
@@ -96,7 +96,7 @@ pub fn run(setup: &Setup) -> Result<u8> {
     served.map(|()| main.and_then(|main| main.code()).unwrap_or_default())
 }
 
-/// Loads a kernel module of the node's.
+/// Loads a kernel module of the node.
 fn load(name: &str) -> Result<()> {
     let (deadline, fix) = (Deadline::after(MODULE), "mount the node's /lib/modules, or load it there");
     let loaded = Tools::of_host(&deadline).run_to_success(Invocation::of("modprobe").args(["--", name]));
@@ -107,7 +107,7 @@ fn reap(reaper: &Reaper, main: &mut Option<MainChild>) {
     reaper.reap_each(|pid, code| main.iter_mut().for_each(|main| main.ended(pid, code)));
 }
 
-/// Whether it is to end: a signal is the main child's as well, and SIGHUP is for that alone.
+/// Reports whether to end. Passes each signal on to the main child; SIGHUP is only for that child.
 fn is_over(main: Option<&MainChild>) -> bool {
     let signal = signal::which();
     if let (Some(main), true) = (main, signal != 0) {
@@ -155,9 +155,9 @@ fn serve(
     }
 }
 
-/// To a worker, if it is root's.
+/// Passes a connection to a worker, if the other side is root.
 fn hand_over(stream: UnixStream, pod: &Registration) {
-    // The mode of the socket says the same; a mode can be changed by mistake.
+    // The mode of the socket ensures the same, but a mode can be changed by mistake.
     if !daemon_socket::is_root_s(stream.as_fd()) {
         return tracing::warn!("a process that is not root has connected");
     }
@@ -185,7 +185,7 @@ fn wait_for_volumes(reaper: &Reaper, grace: Duration, main: &mut Option<MainChil
     Ok(())
 }
 
-/// What is mounted below kubelet's directory in this container has to appear on the node.
+/// Fails unless mounts below kubelet's directory in this container appear on the node.
 pub fn ensure_shared(root: &Path) -> Result<()> {
     let fix = format!("give {} to the container with mountPropagation: Bidirectional", root.display());
     match mount_table::is_shared(root)? {
@@ -194,7 +194,7 @@ pub fn ensure_shared(root: &Path) -> Result<()> {
     }
 }
 
-/// Whether this pod is the one that drivers find, and answers.
+/// Fails unless drivers find this pod, and it answers.
 pub fn check(setup: &Setup) -> Result<()> {
     ensure_shared(&setup.root)?;
     for name in &setup.names {
@@ -213,7 +213,7 @@ pub fn check(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// The pod that listens at a socket.
+/// Returns the uid of the pod that listens at a socket.
 pub(crate) fn answering(socket: &Path) -> Result<String> {
     let request = json!({"v": worker::PROTOCOL, "method": "hello"}).to_string();
     let answer = daemon_socket::ask(socket, &request, &Deadline::after(ANSWER))?;

@@ -1,8 +1,9 @@
-//! One driver's files in kubelet's directory: who has its programs, and the socket.
+//! Files of one driver in kubelet's directory: the registration of the pod with its programs, and
+//! the socket.
 //!
-//! Two mount pods may want the same ones, while one follows the other or by mistake. The last one
-//! gets them, in one step each; the other one then leaves them alone, also when it ends. The lock
-//! of the directory keeps them apart while they look and write.
+//! Two mount pods may claim the same files, while one replaces the other or by mistake. The last
+//! one gets them, each file in one step. The other one then leaves them alone, also when it ends.
+//! The lock of the directory prevents both from inspecting and writing at the same time.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::fs::directory::Directory;
@@ -17,22 +18,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long another pod may look at the directory.
+/// Wait for the lock of the directory, which another pod may hold.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// What is taken for one driver.
+/// Files of one driver that this pod has taken.
 pub struct Place {
     directory: Directory,
     name: String,
     listener: UnixListener,
-    /// Of the socket.
+    /// Inode of the socket.
     inode: u64,
-    /// Another pod has it now; said once.
+    /// True if another pod has the files now; logged once.
     lost: bool,
 }
 
 impl Place {
-    /// Takes it, from whoever had it.
+    /// Takes the files, from any pod that had them before.
     pub fn take(root: &Path, name: &str, pod: &Registration) -> Result<Self> {
         let path = root.join(DIRECTORY);
         files::make_directories(&path, 0o700).with_context(|| format!("make {}", path.display()))?;
@@ -51,7 +52,7 @@ impl Place {
         Ok(place)
     }
 
-    /// The next connection, if there is one.
+    /// Returns the next connection, if there is one.
     pub fn accept(&self) -> io::Result<Option<UnixStream>> {
         match self.listener.accept() {
             Ok((stream, _)) => stream.set_nonblocking(false).map(|()| Some(stream)),
@@ -60,12 +61,12 @@ impl Place {
         }
     }
 
-    /// Ready when there is a connection.
+    /// Returns a descriptor that is readable when there is a connection.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Puts back what has vanished. What another pod has put there stays.
+    /// Restores missing files. Leaves the files of another pod alone.
     pub fn look(&mut self, pod: &Registration) -> Result<()> {
         let _lock = self.lock()?;
         let found = read(&self.directory, &self.name);
@@ -90,7 +91,7 @@ impl Place {
         Ok(())
     }
 
-    /// Removes what is still this pod's.
+    /// Removes the files that still belong to this pod.
     pub fn leave(&self, pod: &Registration) -> Result<()> {
         let _lock = self.lock()?;
         let found = read(&self.directory, &self.name);
@@ -118,12 +119,12 @@ impl Place {
     }
 }
 
-/// The directory once more: a lock ends with what has taken it.
+/// Opens the directory once more: a lock ends with the descriptor that has taken it.
 fn unlocked(path: &Path) -> Result<Directory> {
     Directory::open_of_root(path)?.with_context(|| format!("{} is gone", path.display()))
 }
 
-/// The name of a driver's socket.
+/// Returns the name of a driver's socket.
 pub fn socket(name: &str) -> String {
     format!("{name}.sock")
 }
@@ -132,7 +133,7 @@ fn file(name: &str) -> String {
     format!("{name}.json")
 }
 
-/// Who has registered for a driver.
+/// Returns the registration for a driver, and its directory.
 pub fn registered(root: &Path, name: &str) -> Result<(Directory, Option<Registration>)> {
     let directory = unlocked(&root.join(DIRECTORY))?;
     let found = read(&directory, name)?;
@@ -145,7 +146,7 @@ fn read(directory: &Directory, name: &str) -> Result<Option<Registration>> {
     parsed.map(Some).map_err(|why| anyhow::anyhow!("{}: {why}", directory.path_of(file(name)).display()))
 }
 
-/// In place of the one before, so that there is one at any time.
+/// Renames a new socket over the previous one, so that there is one at any time.
 fn listen(directory: &Directory, name: &str) -> Result<(UnixListener, u64)> {
     let draft = format!(".{}", socket(name));
     directory.remove(&draft)?;

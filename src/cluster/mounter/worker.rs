@@ -1,13 +1,13 @@
-//! One connection of a driver's: what it asks for is run here, and ends with it unless it says
-//! otherwise.
+//! One connection of a driver: runs the requested programs, which end with the connection unless
+//! the driver keeps them.
 //!
 //! ```text
-//! hello                 who this is
+//! hello                 identity of this pod
 //! exec    Order         run to its end: {"status":…,"output":"…","answer":"…"}
-//! launch  Order         start what serves a volume; after that
+//! launch  Order         start a program that serves a volume; after that
 //!   look                {"status":null,"others":true,"words":"…"}
-//!   keep                it is wanted, also when this connection ends
-//! end     serves,within let what serves a volume finish, and end it
+//!   keep                keep the program when this connection ends
+//! end     serves,within let the program that serves a volume finish, then end it
 //! ```
 
 use crate::agent::wire::{Received, receive, send};
@@ -31,19 +31,19 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-/// The version of requests and answers.
+/// Version of requests and answers.
 pub const PROTOCOL: u32 = 1;
 
-/// How long a connection may say nothing.
+/// Limit for the silence on a connection.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// How long an answer may take to be read.
+/// Deadline for sending an answer.
 const READ: Duration = Duration::from_secs(5);
 
-/// No program is run for longer.
+/// Limit for the run time of a program.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// What is sent.
+/// Request of a driver.
 #[derive(Deserialize)]
 struct Request {
     v: u32,
@@ -60,17 +60,17 @@ struct End {
     within: u64,
 }
 
-/// Why it is not done: a word for programs and a line for people.
+/// Reason for a failure: a code for programs and a line for people.
 type Fault = (&'static str, String);
 
-/// What serves a volume, started by this connection.
+/// Program that serves a volume, started by this connection.
 struct Serving {
     daemon: Daemon,
     name: String,
     kept: bool,
 }
 
-/// Answers until the connection ends.
+/// Answers requests until the connection ends.
 pub fn converse(pod: &Registration, mut stream: UnixStream) {
     let mut serving = None;
     while let Ok(Received::Frame(frame)) = receive(&mut stream, PATIENCE) {
@@ -165,7 +165,7 @@ fn look(serving: &mut Serving) -> Result<Value, Fault> {
     Ok(json!({"status": status, "others": others, "words": words}))
 }
 
-/// Also what was not to be put into a control group.
+/// Ends the programs that serve a volume, also those that could not be put into a control group.
 fn end(name: &str, patience: Duration) {
     scope(name).end(patience);
     while let Ok(Some(pid)) = orphans::started_with(SERVES, name) {
@@ -174,7 +174,8 @@ fn end(name: &str, patience: Duration) {
     process::end_children();
 }
 
-/// Several containers may share the control groups.
+/// Returns the control group of a volume. Its name has our namespace, because several containers
+/// may share the control groups.
 fn scope(name: &str) -> Scope {
     Scope::named(&format!("{name}-{}", process::namespace()))
 }
@@ -191,7 +192,8 @@ fn failed(error: anyhow::Error) -> Fault {
     }
 }
 
-/// Tells this process to stop once its caller has gone: a driver that was killed waits for nothing.
+/// Watch that stops this process once its caller is gone: a killed driver does not wait for the
+/// result.
 struct Watch(Option<Pid>);
 
 impl Watch {
@@ -200,7 +202,7 @@ impl Watch {
         match raw::fork() {
             Ok(Some(pid)) => Self(Pid::from_raw(pid.as_raw())),
             Ok(None) => {
-                // The end of the connection is told of without being asked for.
+                // poll(2) reports the end of the connection even if no event is requested.
                 while poll(&mut [PollFd::new(caller, PollFlags::empty())], None).is_err() {}
                 let _ = kill_process(this, Signal::TERM);
                 raw::end()

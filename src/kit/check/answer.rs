@@ -1,4 +1,4 @@
-//! One answer of a driver, taken strictly and for what it was meant to be.
+//! One answer of a driver: the strict verdict, and what the answer was meant to be.
 
 use super::evidence::{Evidence, Stopped};
 use crate::fault_injection::Observed;
@@ -9,46 +9,46 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How much of an output is shown.
+/// Limit for the part of an output that is shown, in bytes.
 const SHOWN: usize = 2000;
 
-/// One call and what came of it.
+/// One call and its result.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What was executed.
+    /// Path that was executed.
     pub executable: PathBuf,
-    /// Its arguments, and the secrets in them.
+    /// Arguments of the call, and the secrets in them.
     pub asked: Asked,
-    /// What was seen of the process.
+    /// Observations of the process.
     pub run: Run,
-    /// Kubelet's judgement, as strict as kubelet is.
+    /// Kubelet's verdict, as strict as kubelet is.
     pub verdict: Verdict,
-    /// Whether we did something to the driver that may keep it from answering: killed it, closed
-    /// its output.
+    /// True if the kit disturbed the driver in a way that may prevent an answer: it killed the
+    /// driver, or closed its output.
     pub disturbed: bool,
-    /// Whether it was stopped on a machine so busy that it need not have hung.
+    /// True if the driver was stopped while the machine was too busy to tell whether it hung.
     pub unclear: bool,
-    /// What was seen of it by those who interrupt and follow it.
+    /// Observations of the fault injector and the tracer.
     pub observed: Observed,
-    /// Ours, which overlooks noise around the answer, its spelling and the exit status.
+    /// Verdict of the kit. It ignores noise around the answer, its spelling and the exit status.
     pub meant: Meant,
 }
 
-/// What an answer was meant to be.
+/// Intended meaning of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meant {
-    /// It worked.
+    /// The call worked.
     Success(DriverStatus),
     /// The driver does not have the verb.
     NotSupported,
-    /// It did not work; the message.
+    /// The call failed; the message.
     Failure(String),
-    /// There is no answer in it.
+    /// The output holds no answer.
     Nothing,
 }
 
 impl Answer {
-    /// Of an execution that is over.
+    /// Builds the answer of a finished execution.
     pub fn new(executable: PathBuf, asked: Asked, run: Run, verdict: Verdict) -> Self {
         let meant = Meant::of(&verdict, &run);
         Self {
@@ -63,42 +63,42 @@ impl Answer {
         }
     }
 
-    /// Whether it worked.
+    /// Reports whether the call worked.
     pub fn is_success(&self) -> bool {
         matches!(self.meant, Meant::Success(_))
     }
 
-    /// Whether it said that it did not.
+    /// Reports whether the driver answered with a failure.
     pub fn is_failure(&self) -> bool {
         matches!(self.meant, Meant::Failure(_))
     }
 
-    /// The reason of a failure; empty otherwise.
+    /// Returns the reason of a failure; empty otherwise.
     pub fn message(&self) -> &str {
         if let Meant::Failure(message) = &self.meant { message } else { "" }
     }
 
-    /// The fields of a success.
+    /// Returns the fields of a success.
     pub fn status(&self) -> Option<&DriverStatus> {
         if let Meant::Success(status) = &self.meant { Some(status) } else { None }
     }
 
-    /// Whether the driver hung: it was stopped by us.
+    /// Reports whether the driver hung, so that the kit stopped it.
     pub fn was_stopped(&self) -> bool {
         self.run.stopped.is_some() && self.run.exited.is_none()
     }
 
-    /// How long the driver took to end once a fault was injected.
+    /// Returns the time from the injection of a fault to the end of the driver.
     pub fn outlived(&self) -> Option<Duration> {
         self.run.exited?.checked_sub(self.observed.injected?)
     }
 
-    /// The object that is the answer, whatever is around it.
+    /// Returns the JSON object that is the answer, without the noise around it.
     pub fn object(&self) -> Option<Value> {
         object_in(&self.run.output)
     }
 
-    /// Whether kubelet could make sense of it.
+    /// Reports whether kubelet could parse the answer.
     pub fn is_readable(&self) -> bool {
         matches!(
             self.verdict,
@@ -106,17 +106,17 @@ impl Answer {
         )
     }
 
-    /// What kubelet makes of it.
+    /// Describes kubelet's verdict, with secrets masked.
     pub fn reading(&self) -> String {
         self.asked.redactor().clean(&self.verdict.to_string())
     }
 
-    /// How long it took.
+    /// Returns the duration of the call.
     pub fn took(&self) -> Duration {
         self.run.took
     }
 
-    /// It must have worked.
+    /// Fails if the call did not work. `expected` says what should have happened.
     pub fn succeeds(self, expected: &str) -> Result<Self, Stopped> {
         if self.is_success() {
             Ok(self)
@@ -125,8 +125,8 @@ impl Answer {
         }
     }
 
-    /// It must have failed, in so many words: neither worked nor said that it lacks the verb, nor
-    /// said nothing.
+    /// Fails unless the driver answered with an explicit failure: not with a success or a missing
+    /// verb, and not without an answer.
     pub fn refuses(self, expected: &str) -> Result<Self, Stopped> {
         if self.is_failure() {
             Ok(self)
@@ -135,7 +135,7 @@ impl Answer {
         }
     }
 
-    /// It must have said how it went, well or not; `situation` is what it had to deal with.
+    /// Fails unless the driver reported success or failure. `situation` says what it had to handle.
     pub fn answers(self, situation: &str) -> Result<Self, Stopped> {
         if self.is_success() || self.is_failure() {
             Ok(self)
@@ -144,12 +144,12 @@ impl Answer {
         }
     }
 
-    /// The failure of a case that this call shows.
+    /// Builds the failure of a case, with this call as evidence.
     pub fn fails(&self, problem: impl Into<String>) -> Stopped {
         self.evidence(problem).into()
     }
 
-    /// Has worked, which the case is not about; `case` is.
+    /// Blocks the case if the call did not work. `case` is the case about this call.
     pub fn or_blocked(self, case: &'static str) -> Result<Self, Stopped> {
         if self.is_success() {
             return Ok(self);
@@ -158,7 +158,7 @@ impl Answer {
         Err(Stopped::Blocked(case, Box::new(self.evidence(problem))))
     }
 
-    /// What it said, in a few words.
+    /// Describes the answer in a few words.
     pub fn shown(&self) -> String {
         let words = match (&self.meant, self.was_stopped()) {
             (_, true) => "it did not end".to_owned(),
@@ -174,18 +174,19 @@ impl Answer {
         flexvol_protocol::text::one_line(&self.asked.redactor().clean(&words), 300)
     }
 
-    /// What an author needs to know of this call.
+    /// Collects what an author needs to know about this call.
     pub fn evidence(&self, problem: impl Into<String>) -> Evidence {
         let diagnosis = Diagnosis::of(&self.executable, &self.asked, &self.run, &self.verdict);
         let mut kubelet = self.asked.redactor().clean(&self.verdict.to_string());
         if let Some(line) = diagnosis.event.or_else(|| diagnosis.log.into_iter().next()) {
-            // Mostly the event is the verdict, and before it what failed.
+            // The event usually holds the verdict, after the name of the step that failed.
             kubelet = if line.contains(&kubelet) { line } else { format!("{kubelet}; {line}") };
         }
         if let Some(sticky) = diagnosis.sticky {
             let _ = write!(kubelet, "; from now on {sticky}");
         }
-        // What a driver does wrong its case knows better; why it cannot be executed only this does.
+        // The case knows a better fix for wrong behaviour. If the driver cannot be executed, only
+        // the diagnosis knows why.
         let idle = matches!(self.run.end, End::NotStarted(_));
         let fix = diagnosis.findings.into_iter().next().filter(|_| idle).map(|finding| finding.fix);
         Evidence {
@@ -213,8 +214,8 @@ impl Answer {
 impl Meant {
     fn of(verdict: &Verdict, run: &Run) -> Self {
         match verdict {
-            // The answer of a driver that ended by itself is there, even if another process holds
-            // the output.
+            // A driver that exited has given its answer, even if another process still holds the
+            // output.
             _ if run.stopped.is_some() && run.exited.is_none() => Self::Nothing,
             Verdict::Success(status) => Self::Success(status.clone()),
             Verdict::NotSupported => Self::NotSupported,
@@ -245,7 +246,7 @@ impl Meant {
     }
 }
 
-/// The last object in the output that says how it went.
+/// Finds the last object in the output that has a status.
 fn object_in(output: &[u8]) -> Option<Value> {
     let text = String::from_utf8_lossy(output);
     let starts = text.char_indices().rev().filter(|(_, c)| *c == '{').map(|(at, _)| at);
@@ -256,13 +257,13 @@ fn object_in(output: &[u8]) -> Option<Value> {
     objects.next()
 }
 
-/// The value of a key. Go looks at no key's case.
+/// Returns the value of a key. Like Go, ignores the case of keys.
 pub(super) fn member<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     let mut members = object.as_object()?.iter();
     members.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// As they were meant: a boolean in quotes is one.
+/// Reads the capabilities as they were meant: a boolean in quotes counts as a boolean.
 fn capabilities(given: &Value) -> Capabilities {
     let or = |key: &str, otherwise: bool| match member(given, key) {
         Some(value) if *value == true || *value == "true" => true,

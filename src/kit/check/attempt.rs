@@ -1,5 +1,5 @@
-//! A volume whose options are changed on the way to the driver: what becomes of it, compared with
-//! what becomes of it otherwise, and its end.
+//! Attempts to mount a volume whose options are changed on the way to the driver: the result, its
+//! comparison with the usual result, and the cleanup.
 
 use super::answer::{Answer, Meant};
 use super::evidence::Stopped;
@@ -15,25 +15,25 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A file that tells one storage from another: the survey's, so that it is no further trace.
+/// File that tells one storage from another: the survey's file, to leave no extra trace.
 const MARK: &str = "check";
 
-/// What a case may spend on values someone could think of: each may have a server to wait for.
+/// Limit for the time that a case spends on invented values: each may involve a server.
 const BUDGET: Duration = Duration::from_secs(5);
 
-/// How the options of a call are written.
+/// Function that writes the options of a call.
 pub(super) type Spelling<'a> = &'a dyn Fn(&Options) -> OsString;
 
-/// What came of it.
+/// Result of an attempt.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// Of the last call: the one that refused, or `mount`.
+    /// Answer to the last call: the one that refused, or `mount`.
     pub(super) answer: Answer,
-    /// What is in the pod's directory; `None` if nothing is mounted there.
+    /// Volume in the pod's directory; `None` if nothing is mounted there.
     pub(super) looks: Option<Looks>,
 }
 
-/// A mounted volume, as a pod sees it.
+/// Properties of a mounted volume, as a pod sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Looks {
     file_system: String,
@@ -44,14 +44,14 @@ pub(super) struct Looks {
     mark: Option<Vec<u8>>,
 }
 
-/// As kubelet writes them.
+/// Writes the options as kubelet does.
 pub(super) fn plainly(options: &Options) -> OsString {
     options.to_json().into()
 }
 
 impl Subject<'_> {
-    /// Everything up to `mount`, each call with the options as they are spelled. Ends at the first
-    /// that is no success.
+    /// Makes every call up to `mount`, each with the options in this spelling.
+    /// Stops at the first call that does not succeed.
     pub(super) fn attempt(&mut self, volume: &PodVolume, spelling: Spelling<'_>) -> Result<Attempt, Stopped> {
         if self.attaches()
             && let Some(answer) = self.attach_spelled(volume, spelling)?
@@ -61,7 +61,7 @@ impl Subject<'_> {
         self.attempt_mount(volume, spelling)
     }
 
-    /// `mount` alone; for a driver without it, kubelet's bind.
+    /// Calls `mount` alone. For a driver without it, binds the volume as kubelet does.
     pub(super) fn attempt_mount(
         &mut self,
         volume: &PodVolume,
@@ -82,7 +82,7 @@ impl Subject<'_> {
         Ok(Attempt { answer, looks })
     }
 
-    /// The answer that put an end to it, if one did.
+    /// Attaches the volume. Returns the answer that ended the attempt, if one did.
     fn attach_spelled(
         &mut self,
         volume: &PodVolume,
@@ -122,29 +122,29 @@ impl Subject<'_> {
                 let (fs_type, read_only) =
                     (options.fs_type.unwrap_or_default(), options.access == Some(Access::ReadOnly));
                 let mounted = by_kubelet::mount_device(&device, &target, &fs_type, read_only);
-                // Kubelet's failure is as good as the driver's.
+                // A failure of kubelet's mount counts like one of the driver.
                 Ok(mounted.is_err().then_some(answer))
             }
             _ => Ok(Some(answer)),
         }
     }
 
-    /// Puts an end to an attempt, however far it came.
+    /// Cleans up after an attempt, however far it came.
     pub(super) fn clear(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         let target = volume.target()?;
         if is_mounted(&target)? {
             return self.take_down(volume);
         }
-        // Kubelet tries once, and leaves what cannot be removed.
+        // Kubelet tries once, and leaves a directory that it cannot remove.
         let _ = remove_directory(target.as_path());
         if self.attaches() {
-            // There may be nothing to detach, and others look at that.
+            // There may be nothing to detach; other cases check that.
             let _ = self.unstage(volume);
         }
         Ok(())
     }
 
-    /// Puts an end to `mount` alone, whatever came of it; the device stays.
+    /// Cleans up after `mount` alone, whatever its result; the device stays.
     pub(super) fn clear_mount(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         let target = volume.target()?;
         if is_mounted(&target)? {
@@ -154,7 +154,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// Has the volume once, for a case that begins with it read-only: a disk may be blank.
+    /// Mounts the volume once, for a case that begins with a read-only mount: a disk may be blank.
     pub(super) fn use_once(&mut self) -> Result<(), Stopped> {
         if !self.attaches() && !self.facts.keeps_data {
             return Ok(());
@@ -164,18 +164,18 @@ impl Subject<'_> {
         self.take_down(&volume)
     }
 
-    /// What the volume looks like when nothing is changed; marked, where it keeps what is written.
+    /// Returns the properties with unchanged options. Marks the volume if it keeps data.
     pub(super) fn usual_looks(&mut self) -> Result<Looks, Stopped> {
         let volume = self.volume()?;
         self.usual_looks_of(&volume)
     }
 
-    /// The same of a volume that is not the one that was given.
+    /// Does the same for a volume that differs from the author's.
     pub(super) fn usual_looks_of(&mut self, volume: &PodVolume) -> Result<Looks, Stopped> {
         self.bring_up(volume)?;
         let target = volume.target()?;
         if self.facts.keeps_data {
-            // Where it cannot be written there is nothing to tell by.
+            // A volume that cannot be written to has no mark to compare.
             let _ = put(&target.as_path().join(MARK), self.random.u64(..).to_string());
         }
         let looks = Looks::of(target.as_path())?;
@@ -183,7 +183,7 @@ impl Subject<'_> {
         looks.ok_or_else(|| anyhow::anyhow!("what was mounted a moment ago is gone").into())
     }
 
-    /// Brings the volume up with options that mean the same, and down again: it must look the same.
+    /// Mounts and unmounts the volume with options that mean the same. Fails if it looks different.
     pub(super) fn must_look(
         &mut self,
         usual: &Looks,
@@ -203,7 +203,7 @@ impl Subject<'_> {
         self.clear(volume)
     }
 
-    /// When to stop trying values.
+    /// Returns the time at which a case stops trying values.
     pub(super) fn budget() -> Instant {
         Instant::now() + BUDGET
     }
@@ -223,27 +223,27 @@ impl Looks {
         }))
     }
 
-    /// Whether nothing can be written.
+    /// Reports whether the volume is read-only.
     pub(super) fn is_read_only(&self) -> bool {
         self.flags.contains(StatVfsMountFlags::RDONLY)
     }
 
-    /// What of `usual` it lost, of the flags that protect the node.
+    /// Returns the first flag of `nosuid` and `nodev` that `usual` has and this volume lacks.
     pub(super) fn lost_protection(&self, usual: &Self) -> Option<&'static str> {
         let flags = [(StatVfsMountFlags::NOSUID, "nosuid"), (StatVfsMountFlags::NODEV, "nodev")];
         let lost = |flag| usual.flags.contains(flag) && !self.flags.contains(flag);
         flags.into_iter().find(|(flag, _)| lost(*flag)).map(|(_, name)| name)
     }
 
-    /// In which way it is another than it should be, if it is; where data is kept, also whether it
-    /// is the same.
+    /// Describes the first difference from `usual`, if there is one.
+    /// If the volume keeps data, also checks that it is the same storage.
     pub(super) fn difference(&self, usual: &Self, keeps_data: bool) -> Option<String> {
         let words =
             |what: &str, now: &str, before: &str| Some(format!("{what} is {now} instead of {before}"));
         if self.file_system != usual.file_system {
             return words("the file system", &self.file_system, &usual.file_system);
         }
-        // Some file systems reckon what is in use with it.
+        // The size of some file systems depends on the space in use.
         if self.size.abs_diff(usual.size) > usual.size / 8 {
             return words("the size", &self.size.to_string(), &usual.size.to_string());
         }

@@ -1,4 +1,4 @@
-//! The cases, as data.
+//! Cases, as data.
 
 use super::answer::Answer;
 use super::evidence::{Evidence, Played};
@@ -9,93 +9,93 @@ use flexvol_protocol::VerbSet;
 use serde::Serialize;
 use std::fmt;
 
-/// How much a case matters.
+/// Importance of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// A kubelet that exists makes it so: a run of one is cited ([`Case::run`]).
+    /// Required by a kubelet that exists: the case cites a run of one ([`Case::run`]).
     Must,
-    /// Robustness that users gain from.
+    /// Robustness that users benefit from.
     Should,
-    /// No kubelet sends it; other callers may.
+    /// Robustness against input that no kubelet sends, but other callers may.
     Harden,
 }
 
 impl Level {
-    /// All of them, the gravest first.
+    /// All levels, the most severe first.
     pub const ALL: [Self; 3] = [Self::Must, Self::Should, Self::Harden];
 }
 
-/// Which drivers a case is for.
+/// Drivers that a case is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// Every driver; needs no volume.
     All,
-    /// With a volume to mount.
+    /// Drivers with a volume to mount.
     Volume,
-    /// Whose `init` says, or leaves to kubelet's default, that it attaches.
+    /// Drivers that attach: their `init` says so, or leaves it to kubelet's default.
     Attach,
-    /// That leave a process running for each mount.
+    /// Drivers that leave a process running for each mount.
     Daemon,
-    /// That have `expandfs`.
+    /// Drivers that have `expandfs`.
     Expand,
-    /// With a volume to mount, which gets secrets.
+    /// Drivers with a volume to mount that gets secrets.
     Secrets,
 }
 
-/// One thing that must hold.
+/// One requirement that must hold.
 #[derive(Debug)]
 pub struct Case {
     /// `group::name`.
     pub id: &'static str,
-    /// How much it matters.
+    /// Importance of the case.
     pub level: Level,
-    /// Which drivers it is for.
+    /// Drivers that the case is for.
     pub scope: Scope,
-    /// Verbs the driver must have; of one that leaves them to kubelet there is nothing to check.
+    /// Verbs that the driver must have. There is nothing to check if it leaves one to kubelet.
     pub needs: VerbSet,
-    /// The points of CONFORMANCE.md it covers.
+    /// Points of CONFORMANCE.md that the case covers.
     pub items: &'static [u8],
-    /// What holds of a driver that passes; one line.
+    /// Statement that is true for a driver that passes; one line.
     pub claim: &'static str,
-    /// What kubelet does that makes it matter; one line, with the source file where there is one.
+    /// Behaviour of kubelet that makes it matter; one line, with the source file if there is one.
     pub reason: &'static str,
-    /// What to do about a failure, unless the [`Evidence`] knows better; one line.
+    /// Fix for a failure, unless the [`Evidence`] has a better one; one line.
     pub fix: &'static str,
-    /// How it is found out.
+    /// Method of the check.
     pub how: How,
 }
 
-/// How a case is found out.
+/// Method to check a case.
 #[derive(Clone, Copy)]
 pub enum How {
-    /// A scene is played in a sandbox of its own.
+    /// Plays a scene in a sandbox of its own.
     Played(fn(&mut Subject<'_>) -> Played),
-    /// Looked for in every played case. `None` if there was nothing to look at, else what is wrong.
+    /// Checks each played case. Returns the problems, or `None` if there was nothing to check.
     Watched(fn(&Seen<'_>) -> Option<Vec<Evidence>>),
 }
 
-/// What a watched case looks at: one played case, after its end.
+/// Input of a watched case: one played case, after its end.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    /// Which.
+    /// The played case.
     pub case: &'a Case,
-    /// Its calls, in order.
+    /// Calls of the case, in order.
     pub answers: &'a [Answer],
-    /// What is known of the driver.
+    /// Facts about the driver.
     pub facts: &'a Facts,
-    /// What it left behind; `None` if it did not come to its good end, and so could not clean up.
+    /// Leftovers of the case; `None` if it did not end well, and so could not clean up.
     pub left: Option<&'a Left>,
 }
 
 impl Seen<'_> {
-    /// Looks at each call that was not disturbed; `None` if there was none.
+    /// Checks each call that was not disturbed; returns `None` if there was no such call.
     pub fn calls(&self, look: impl Fn(&Answer) -> Option<Evidence>) -> Option<Vec<Evidence>> {
         self.calls_that(|_| true, look)
     }
 
-    /// Looks at each call of a kind that was not disturbed; `None` if there was none.
+    /// Checks each wanted call that was not disturbed; returns `None` if there was no such call.
     pub fn calls_that(
         &self,
         wanted: impl Fn(&Answer) -> bool,
@@ -117,13 +117,13 @@ impl fmt::Debug for How {
 }
 
 impl Case {
-    /// The same, at another level.
+    /// Returns the same case at another level.
     #[must_use]
     pub(super) const fn at(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// The part of the id before `::`.
+    /// Returns the part of the id before `::`.
     pub fn group(&self) -> &'static str {
         self.id.split("::").next().unwrap_or(self.id)
     }
@@ -152,7 +152,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Whether an id is meant by a pattern, in which `*` stands for anything.
+/// Reports whether a pattern matches an id; `*` stands for any text.
 pub fn matching(pattern: &str, id: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == id };
     let Some(id) = id.strip_prefix(start) else { return false };

@@ -1,9 +1,9 @@
-//! Which cases are asked for.
+//! Selection of the cases of a run.
 
 use super::case::{Case, How, Level, matching};
 use std::collections::BTreeSet;
 
-/// What blocks others if it does not hold.
+/// Cases that block others if they do not hold.
 const FIRST: [&str; 7] = [
     "init::works",
     "attach::works",
@@ -14,21 +14,21 @@ const FIRST: [&str; 7] = [
     "options::read_only",
 ];
 
-/// The cases of one run.
+/// Cases of one run.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// What is reported, in the order of the table.
+    /// Cases to report, in the order of the table.
     pub reported: Vec<&'static Case>,
-    /// What is played. Where a watched case is asked for, that is everything there is to watch.
+    /// Cases to play: everything that can be watched, if a watched case is selected.
     pub played: Vec<&'static Case>,
-    /// The least level whose failures decide the exit status.
+    /// Lowest level whose failures decide the exit status.
     pub decides: Level,
 }
 
 impl Chosen {
-    /// The cases meant by any of the patterns, all if there is none, up to a level, all of which
-    /// decide then; without one, all cases, of which the musts decide. An error names the pattern
-    /// that means none.
+    /// Selects the cases that match any of the patterns, or all cases if there is no pattern.
+    /// With a level, only cases up to that level are selected, and all of them decide. Without one,
+    /// the musts decide. An error names a pattern that matches no case.
     pub fn new(patterns: &[String], level: Option<Level>) -> Result<Self, String> {
         let of_level = || Case::all().filter(move |case| level.is_none_or(|level| case.level <= level));
         let mut meant = BTreeSet::new();
@@ -51,12 +51,12 @@ impl Chosen {
         Ok(Self { reported, played, decides: level.unwrap_or(Level::Must) })
     }
 
-    /// Whether a case is asked for.
+    /// Reports whether a case is selected for the report.
     pub fn reports(&self, id: &str) -> bool {
         self.reported.iter().any(|case| case.id == id)
     }
 
-    /// More cases to report; those that were not there yet, to be played.
+    /// Adds cases to the report. Returns those of them that are new and still have to be played.
     pub(super) fn add(&mut self, cases: &[&'static Case]) -> Vec<&'static Case> {
         let is_new = |case: &&'static Case| cases.iter().any(|other| other.id == case.id);
         let new: Vec<_> = Case::all().filter(is_new).filter(|case| !self.reports(case.id)).collect();
@@ -70,8 +70,8 @@ impl Chosen {
         to_play
     }
 
-    /// Those of just these ids, if they are played and there are any, and those that most others
-    /// need first.
+    /// Selects the cases with these ids, and those that most others need first.
+    /// Returns `None` if one of them is not a played case, or if there is no case.
     pub fn with_ids(ids: &[&str]) -> Option<Self> {
         let meant = |case: &&Case| ids.contains(&case.id) || FIRST.contains(&case.id);
         let cases: Vec<_> = Case::all().filter(meant).collect();
@@ -83,7 +83,7 @@ impl Chosen {
         })
     }
 
-    /// Everything.
+    /// Selects all cases.
     pub fn all() -> Self {
         let reported: Vec<_> = Case::all().collect();
         let played = reported.iter().copied().filter(|case| matches!(case.how, How::Played(_))).collect();

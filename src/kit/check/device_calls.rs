@@ -1,5 +1,5 @@
-//! The verbs of drivers that attach, one call each and nothing around it, for cases that are about
-//! that call.
+//! Single calls of the verbs of drivers that attach, without other steps, for cases about that
+//! call.
 
 use super::answer::Answer;
 use super::evidence::Stopped;
@@ -11,43 +11,43 @@ use flexvol_protocol::{Call, TargetPath};
 use std::path::Path;
 
 impl Subject<'_> {
-    /// `attach`, of any node.
+    /// Calls `attach` for any node.
     pub fn call_attach(&mut self, volume: &PodVolume, node: &str) -> Answer {
         self.call(&Call::Attach { options: volume.device_options(), node: node.to_owned() })
     }
 
-    /// `detach`, of any name from any node.
+    /// Calls `detach` for any volume name and any node.
     pub fn call_detach(&mut self, volume: &str, node: &str) -> Answer {
         self.call(&Call::Detach { volume: volume.to_owned(), node: node.to_owned() })
     }
 
-    /// `isattached`, of any node.
+    /// Calls `isattached` for any node.
     pub fn call_is_attached(&mut self, volume: &PodVolume, node: &str) -> Answer {
         self.call(&Call::IsAttached { options: volume.device_options(), node: node.to_owned() })
     }
 
-    /// `waitforattach`.
+    /// Calls `waitforattach`.
     pub fn call_wait(&mut self, volume: &PodVolume, device: &str) -> Answer {
         self.call(&Call::WaitForAttach { device: device.to_owned(), options: volume.device_options() })
     }
 
-    /// `mountdevice`.
+    /// Calls `mountdevice`.
     pub fn call_mount_device(&mut self, volume: &PodVolume, device: &str) -> Result<Answer, Stopped> {
         let (target, options) = (volume.global()?, volume.device_options());
         Ok(self.call(&Call::MountDevice { target, device: device.to_owned(), options }))
     }
 
-    /// `unmountdevice`.
+    /// Calls `unmountdevice`.
     pub fn call_unmount_device(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         Ok(self.call(&Call::UnmountDevice { target: volume.global()? }))
     }
 }
 
-/// The mounts at a directory: while these are the same, so is a volume.
+/// Mounts at a directory: a volume is unchanged while these are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mounts {
     ids: Vec<u64>,
-    /// The kernel gives ids away again, this one not.
+    /// Unique id of the top mount. The kernel reuses the other ids, but not this one.
     on_top: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ impl Mounts {
     }
 }
 
-/// What is mounted at a path, from the lowest to the one on top.
+/// Lists the mounts at a path, from the lowest to the top one.
 pub(super) fn mounted_at(path: &Path) -> Result<Vec<Entry>, Stopped> {
     Ok(mount_table::read()?.into_iter().filter(|entry| entry.target == path).collect())
 }

@@ -1,53 +1,53 @@
-//! What a case found.
+//! Findings of a case.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a case is skipped that is played again when less is going on.
+/// Reason of a skipped case that is played again when the machine is less busy.
 pub(super) const BUSY: &str = "not judged: the machine is busy";
 
-/// How a played case ends.
+/// Result of a played case.
 pub type Played = Result<(), Stopped>;
 
-/// Why a case did not come to its good end.
+/// Reason why a case did not end well.
 #[derive(Debug)]
 pub enum Stopped {
-    /// The driver does what it must not.
+    /// The driver does something that it must not do.
     Failed(Box<Evidence>),
-    /// What has to work first does not; which case is about that, and what happened.
+    /// A precondition does not work: the case about it, and what happened.
     Blocked(&'static str, Box<Evidence>),
-    /// There is nothing to check in this driver, on this machine, in this sandbox; why.
+    /// There is nothing to check with this driver, machine or sandbox; the reason.
     Skipped(String),
-    /// The kit itself could not go on.
+    /// The kit itself could not continue.
     Broken(anyhow::Error),
 }
 
-/// What is wrong, and all that an author needs to fix it. Secrets are masked.
+/// A problem, and all that an author needs to fix it. Secrets are masked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Evidence {
-    /// What was seen, against what should be; one line.
+    /// Observation, compared with what should be; one line.
     pub problem: String,
-    /// The driver's arguments in the call that shows it; empty if no call does.
+    /// Arguments of the driver in the call that shows it; empty if no call does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sent: Vec<String>,
-    /// What it printed and how it ended.
+    /// Output of the driver, and how it ended.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub came_back: String,
-    /// What kubelet does with that.
+    /// Reaction of kubelet to that.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kubelet: String,
-    /// What to do, if that is more than the case says.
+    /// Fix, if there is a better one than the case's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
 
 impl Evidence {
-    /// Something that no single call shows.
+    /// Builds evidence that no single call shows.
     pub fn new(problem: impl Into<String>) -> Self {
         Self { problem: problem.into(), ..Self::default() }
     }
 
-    /// With a better fix than the case's.
+    /// Replaces the case's fix by a better one.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
@@ -56,7 +56,7 @@ impl Evidence {
 }
 
 impl Stopped {
-    /// The driver was slow, and so is the machine.
+    /// Skips the case: the driver was slow, but so is the machine.
     pub fn busy() -> Self {
         Self::Skipped(BUSY.to_owned())
     }

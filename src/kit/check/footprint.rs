@@ -1,4 +1,4 @@
-//! What there is on the node at a moment, to see what a call has added or taken away.
+//! State of the node at one moment, to see what a call has added or removed.
 
 use super::evidence::Stopped;
 use super::in_time::{Deadline, Pace};
@@ -11,17 +11,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What only releases something is gone by then.
+/// Deadline for things that disappear on their own, such as a process that only releases something.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// How often it is looked for.
+/// Pause between two looks.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How long what is on its way may take.
+/// Deadline for a changing state to come to rest.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// What is looked at, once it is the same twice, so long apart: what a driver has started may still
-/// be on its way to its program, or to its end.
+/// Looks until two looks, `apart` from each other, find the same. A process that the driver has
+/// started may not have executed its program yet, or may be about to end.
 pub(super) fn at_rest<T: PartialEq>(
     apart: Duration,
     look: impl Fn() -> Result<T, Stopped>,
@@ -39,11 +39,11 @@ pub(super) fn at_rest<T: PartialEq>(
     }
 }
 
-/// Mounts, devices, processes, files: each for people.
+/// Mounts, devices, processes and files, each with a description for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint(BTreeMap<Thing, String>);
 
-/// What makes one thing different from another.
+/// Identity of a thing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Mount(u64),
@@ -52,7 +52,7 @@ enum Thing {
 }
 
 impl Footprint {
-    /// The mounts, and what is in kubelet's directories: where a mount in the wrong place shows.
+    /// Lists mounts and the content of kubelet's directories, where a misplaced mount shows.
     pub(super) fn of_places() -> Result<Self, Stopped> {
         let mut found = BTreeMap::new();
         for mount in mount_table::read()? {
@@ -68,7 +68,7 @@ impl Footprint {
         Ok(Self(found))
     }
 
-    /// Now. Logs, locks and the like are left out, and what the driver keeps when a volume is gone.
+    /// Lists the present state, except logs, locks and the like, and data that the driver keeps.
     pub(super) fn of(subject: &Subject<'_>) -> Result<Self, Stopped> {
         let Self(mut found) = Self::of_places()?;
         for words in left::devices(subject)?.iter().map(|device| format!("the device {device}")) {
@@ -86,8 +86,8 @@ impl Footprint {
         Ok(Self(found))
     }
 
-    /// What is there and was not before, files in one directory aside; what goes away by itself is
-    /// given a moment.
+    /// Lists what is new since `self`, except files in the directory `aside`.
+    /// Waits a moment for things that disappear on their own.
     pub(super) fn grown(&self, subject: &Subject<'_>, aside: &Path) -> Result<Vec<String>, Stopped> {
         let mut end = Deadline::new(MOMENT);
         loop {
@@ -101,19 +101,19 @@ impl Footprint {
         }
     }
 
-    /// The same of places: at once.
+    /// Lists new mounts and new files in kubelet's directories, without waiting.
     pub(super) fn new_places(&self) -> Result<Vec<String>, Stopped> {
         Ok(Self::of_places()?.without(self))
     }
 
-    /// What is not in another one.
+    /// Lists the things that `other` does not have.
     pub(super) fn without(&self, other: &Self) -> Vec<String> {
         let mine = self.0.iter().filter(|(thing, _)| !other.0.contains_key(thing));
         mine.map(|(_, words)| words.clone()).collect()
     }
 }
 
-/// All that is in a directory, and not in what is mounted there: that may be dead, or hang.
+/// Finds everything below a directory, but not in mounts there: a mount may be dead, or hang.
 fn below(directory: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), Stopped> {
     let mounted: BTreeSet<_> = filled(mount_table::below(directory)?.into_iter().map(|entry| entry.target));
     let mut waiting = vec![directory.to_owned()];

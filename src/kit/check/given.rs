@@ -1,4 +1,4 @@
-//! What the author of a driver tells about it.
+//! Input from the author of a driver.
 
 use crate::sandbox::Network;
 use flexvol_kubelet::PodVolume;
@@ -6,49 +6,49 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A driver, a volume of it, and how thoroughly to look.
+/// A driver, one of its volumes, and the thoroughness of the check.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// Absolute.
+    /// Absolute path of the driver.
     pub driver: PathBuf,
-    /// The volume to mount; without one only what needs none is checked. Its kubelet root and pod
-    /// are replaced.
+    /// Volume to mount. Without one, only cases that need no volume are checked. Its kubelet root
+    /// and pod are replaced.
     pub volume: Option<PodVolume>,
-    /// What lies in the driver's nature.
+    /// Traits of the driver.
     pub natures: BTreeSet<Nature>,
     /// Options whose value is a list of mount options, separated by commas.
     pub lists: BTreeSet<String>,
-    /// What the driver reaches of the network. `init` never reaches any.
+    /// Network that the driver can reach. `init` never reaches any.
     pub network: Network,
-    /// Directories and files of the machine, below /run for example, that the driver shall see.
+    /// Directories and files of the machine that the driver can see, for example below /run.
     pub exposed: Vec<PathBuf>,
-    /// Whether its programs make nodes and links in /dev, as LVM's do where udev does not run.
+    /// True if its programs make nodes and links in /dev, as LVM's do if udev does not run.
     pub makes_nodes: bool,
-    /// How often what is worth repeating is repeated; also scales kill points, storms and cycles.
+    /// Number of repetitions, where useful; also scales kill points, storms and cycles.
     pub repeat: usize,
-    /// How long one call may take before it counts as hanging.
+    /// Deadline for one call, after which it counts as hanging.
     pub patience: Duration,
-    /// Decides whatever is decided by chance: the same seed does the same.
+    /// Seed of all random decisions: the same seed leads to the same decisions.
     pub seed: u64,
-    /// How many cases are played at the same time.
+    /// Number of cases that are played at the same time.
     pub jobs: usize,
 }
 
-/// What would be a fault in most drivers, and is the point of some.
+/// Trait that is a fault in most drivers, but the purpose of some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nature {
-    /// Nothing can be written to the volume (an image that is only read, a config).
+    /// Nothing can be written to the volume (a read-only image, a config).
     ReadOnly,
-    /// What is written is gone after the unmount (tmpfs).
+    /// Written data is gone after the unmount (tmpfs).
     Ephemeral,
-    /// One pod at a time has the volume (a block device).
+    /// A single pod at a time has the volume (a block device).
     Exclusive,
     /// All mounts of a volume on a node share one mode, read-only or not (one superblock).
     Shared,
 }
 
 impl Given {
-    /// With the usual thoroughness, without a volume.
+    /// Returns an input with the usual thoroughness and without a volume.
     pub fn new(driver: impl Into<PathBuf>) -> Self {
         Self {
             driver: driver.into(),
@@ -65,7 +65,7 @@ impl Given {
         }
     }
 
-    /// Whether it lies in the driver's nature.
+    /// Reports whether the driver has a trait.
     pub fn is(&self, nature: Nature) -> bool {
         self.natures.contains(&nature)
     }

@@ -1,5 +1,5 @@
-//! Secrets in places where they must not be: as they are, in the spellings that tools give them,
-//! and in part.
+//! Search for secrets in places where they must not be: unchanged, in the encodings of common
+//! tools, and in part.
 
 use super::answer::Answer;
 use super::evidence::Evidence;
@@ -19,24 +19,24 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// So much of a secret is a part of it.
+/// Length of a part that gives a secret away, in bytes.
 const PART: usize = 8;
 
-/// Less than this is in every text.
+/// Shortest secret that is searched for, in bytes: shorter texts occur everywhere.
 const SHORTEST: usize = 4;
 
-/// Keys that say who logs in: that is no secret, and kernels show it in the mount table.
+/// Keys whose value names an account. That is not secret, and kernels show it in the mount table.
 const NAMES: [&str; 6] = ["username", "user", "userid", "domain", "accountname", "azurestorageaccountname"];
 
-/// How much of a file is read.
+/// Limit for the part of a file that is read, in bytes.
 const READ: u64 = 4 << 20;
 
-/// What is looked for.
+/// Secrets to search for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hunt {
-    /// Every part that is long enough, and of what.
+    /// Every part of a long secret, with the index of its key and its form.
     parts: HashMap<[u8; PART], (usize, Form)>,
-    /// What is shorter.
+    /// Secrets that are shorter than a part.
     short: Vec<(Vec<u8>, usize, Form)>,
     keys: Vec<String>,
 }
@@ -52,21 +52,22 @@ enum Form {
 #[derive(Clone, Debug)]
 pub(super) struct Find {
     pub(super) path: PathBuf,
-    /// Which secret.
+    /// Description of the secret.
     pub(super) what: String,
-    /// Whether any user of the node can read it.
+    /// True if any user of the node can read it.
     pub(super) open: bool,
 }
 
 impl Hunt {
-    /// For the secrets of one volume. What is in other arguments of its calls as well is no secret.
+    /// Prepares to find the secrets of one volume.
+    /// Text that is also in other arguments is not secret.
     pub(super) fn of(volume: &PodVolume) -> Self {
         let plain = Options { secrets: BTreeMap::new(), ..volume.options.clone() };
         let target = volume.target().map(|target| target.to_string()).unwrap_or_default();
         Self::new(&volume.options.secrets, &format!("{}\n{target}", plain.to_json()))
     }
 
-    /// For the secrets of every call.
+    /// Prepares to find the secrets of all calls.
     pub(super) fn of_answers(answers: &[Answer]) -> Self {
         let mut secrets = BTreeMap::new();
         for answer in answers {
@@ -79,7 +80,8 @@ impl Hunt {
         Self::new_of(secrets.iter().map(|((key, _), secret)| (key, secret)), &harmless.join("\n"))
     }
 
-    /// For these. What is in `harmless` as well, such as their names, is no secret.
+    /// Prepares to find these secrets.
+    /// Text that is also in `harmless`, such as names, is not secret.
     pub(super) fn new(secrets: &BTreeMap<String, Secret>, harmless: &str) -> Self {
         let names: Vec<_> = secrets.keys().map(|key| format!("kubernetes.io/secret/{key}")).collect();
         Self::new_of(secrets.iter(), &format!("{}\n{harmless}", names.join("\n")))
@@ -114,12 +116,12 @@ impl Hunt {
         }
     }
 
-    /// Whether there is nothing that could be told from any other text.
+    /// Reports whether there is nothing to search for: no secret can be told from other text.
     pub(super) fn is_vain(&self) -> bool {
         self.parts.is_empty() && self.short.is_empty()
     }
 
-    /// The first secret in a text, in words that do not repeat it.
+    /// Describes the first secret in a text, without repeating it.
     pub(super) fn found(&self, text: &[u8]) -> Option<String> {
         let part = || {
             let parts = text.windows(PART).filter_map(|part| <[u8; PART]>::try_from(part).ok());
@@ -135,7 +137,7 @@ impl Hunt {
         Some(format!("secret {:?}{form}", self.keys.get(key).map_or("", String::as_str)))
     }
 
-    /// The same without what must not be shown to anybody.
+    /// Replaces texts that hold a secret, which must not be shown to anyone.
     pub(super) fn masked(&self, mut evidence: Evidence) -> Evidence {
         let texts = [&mut evidence.problem, &mut evidence.came_back, &mut evidence.kubelet];
         for text in texts.into_iter().chain(&mut evidence.sent) {
@@ -146,8 +148,8 @@ impl Hunt {
         evidence
     }
 
-    /// The files of the sandbox that were made or changed since it began and hold a secret, but for
-    /// those in volumes.
+    /// Finds the files of the sandbox that were made or changed since it began and hold a secret,
+    /// except files in volumes.
     pub(super) fn files(&self, inside: &Inside) -> Result<Vec<Find>> {
         let mut paths = inside.changed()?;
         in_directory(Path::new(KUBELET_ROOT), &mounted(), &mut paths);
@@ -190,7 +192,7 @@ fn mounted() -> BTreeSet<PathBuf> {
     mount_table::below(Path::new(KUBELET_ROOT)).into_iter().flatten().map(|entry| entry.target).collect()
 }
 
-/// All files below a directory, but not in what is mounted there.
+/// Finds all files below a directory, but not in mounts there.
 pub(super) fn in_directory(directory: &Path, mounted: &BTreeSet<PathBuf>, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let (path, kind) = (entry.path(), entry.file_type());
@@ -202,7 +204,7 @@ pub(super) fn in_directory(directory: &Path, mounted: &BTreeSet<PathBuf>, found:
     }
 }
 
-/// The beginning of a regular file. Nothing else is waited for.
+/// Reads the beginning of a regular file. Does not wait for other kinds of files.
 pub(super) fn read(path: &Path) -> Option<(Vec<u8>, fs::Metadata)> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
@@ -212,7 +214,7 @@ pub(super) fn read(path: &Path) -> Option<(Vec<u8>, fs::Metadata)> {
     Some((text, data))
 }
 
-/// Whether any user may pass every directory above.
+/// Reports whether any user may pass all directories above a path.
 fn is_reachable(path: &Path) -> bool {
     path.ancestors().skip(1).all(|above| fs::metadata(above).is_ok_and(|data| data.mode() & 0o001 != 0))
 }

@@ -1,25 +1,25 @@
-//! Limits of time that hold on a busy machine too.
+//! Time limits that also hold on a busy machine.
 //!
-//! A limit is what a call may take where it has the machine to itself. On a busy machine the same
-//! call waits for a CPU most of the time, and that is no fault of the driver. So a limit that is
-//! exceeded is judged by the [`Pace`] of the machine: how long a little work takes now, against the
-//! CPU time that it needs. The two are the same on an idle machine, however slow, so nobody has to
-//! know what is usual on it. The kernel adds how much of the time since the last measurement was
-//! lost to disks and to lack of memory (`/proc/pressure`), which may be over by now.
+//! A limit is the time that a call may take if it has the machine to itself. On a busy machine the
+//! same call waits for a CPU most of the time, which is not the driver's fault. So an exceeded
+//! limit is judged by the [`Pace`] of the machine: the time that a little work takes now, compared
+//! with the CPU time that it needs. The two are equal on an idle machine, however slow, so its
+//! usual speed need not be known. The kernel adds the share of time since the last measurement that
+//! was lost to disks and to lack of memory (`/proc/pressure`), because that may be over by now.
 //!
 //! ```text
-//! 0 ───────────── limit ─────────────────── limit × slowness ─────────▶ time taken
-//!     in time       calm: late
-//!                   busy: not judged                busy: late
+//! 0 ───────────── limit ─────────────────── limit × pace ─────────────▶ time taken
+//!     in time       idle: late
+//!                   busy: not judged            busy: late
 //! ```
 //!
-//! * What was measured is judged by [`is_late`]. A case that finds no verdict ends as skipped
-//!   ([`Stopped::busy`]), and is played again, alone, when the others are through.
-//! * Who waits for something to end has a [`Deadline`], which moves away while the machine is busy.
+//! * [`is_late`] judges a measured time. A case without a verdict ends as skipped
+//!   ([`Stopped::busy`]), and is played again, alone, after the others.
+//! * A [`Deadline`] limits the wait for something to end. It moves away while the machine is busy.
 //! * A call that may hang has a [generous](Pace::generous) limit. If the machine has become even
 //!   slower meanwhile, the call is [unclear](super::Answer::unclear).
 //!
-//! No limit grows more than [`MOST`] times: a driver that hangs is found on every machine.
+//! No limit grows more than [`MOST`] times, so a driver that hangs is found on every machine.
 
 use super::evidence::Stopped;
 use nix::time::{ClockId, clock_gettime};
@@ -28,25 +28,25 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// The CPU time that a measurement needs: several slices of the scheduler.
+/// CPU time that a measurement needs: several time slices of the scheduler.
 const WORK: Duration = Duration::from_millis(10);
 
-/// From here on the machine counts as busy. Below, the limits have enough to spare.
+/// Pace from which the machine counts as busy. Below it, the limits have enough reserve.
 const BUSY: f64 = 2.0;
 
-/// How many times a limit grows at most.
+/// Limit for the factor by which a limit grows.
 const MOST: f64 = 20.0;
 
-/// How long a measurement stands for the present.
+/// Age up to which a measurement counts as recent.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// The share of the time that counts as lost to disks and memory at most: others may have lost it.
+/// Limit for the share of time that counts as lost to disks and memory: others may have lost it.
 const MOST_LOST: f64 = 0.8;
 
-/// The last measurement of this process, or of the one it was forked from.
+/// Last measurement of this process, or of the one it was forked from.
 static LAST: Mutex<Option<Measurement>> = Mutex::new(None);
 
-/// When, what, and how much time had been lost up to then.
+/// Time and result of a measurement, and the total time lost up to then.
 #[derive(Clone, Copy)]
 struct Measurement {
     at: Instant,
@@ -54,27 +54,27 @@ struct Measurement {
     lost: Duration,
 }
 
-/// How many times longer everything takes than with the machine to oneself; 1 on an idle one.
+/// Factor by which everything takes longer than on an idle machine; 1 on an idle one.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Pace(f64);
 
-/// What is known of something that took so long.
+/// Judgement of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     InTime,
     Late,
-    /// The machine was busy, which may be why.
+    /// The machine was busy, which may be the cause.
     Unclear,
 }
 
-/// Two clocks that start anywhere.
+/// Two clocks with any starting points.
 trait Clock {
     fn wall(&mut self) -> Duration;
-    /// Of the calling thread.
+    /// Returns the CPU time of the calling thread.
     fn cpu(&mut self) -> Duration;
 }
 
-/// Those of the kernel. Where it has none, no time passes, and the machine counts as idle.
+/// Clocks of the kernel. If it has none, no time passes, and the machine counts as idle.
 struct Kernel;
 
 impl Clock for Kernel {
@@ -88,7 +88,7 @@ impl Clock for Kernel {
 }
 
 impl Pace {
-    /// Works a little and looks how long it takes.
+    /// Does a little work and measures how long it takes.
     fn measured(clock: &mut dyn Clock) -> Self {
         let (wall, cpu) = (clock.wall(), clock.cpu());
         let mut worked = Duration::ZERO;
@@ -100,22 +100,24 @@ impl Pace {
         Self(took.as_secs_f64() / worked.as_secs_f64()).at_least(Self(1.0))
     }
 
-    /// Measured now.
+    /// Measures the pace now.
     pub(super) fn now() -> Self {
         Self::known(Duration::ZERO)
     }
 
-    /// Measured a moment ago, by whoever did.
+    /// Returns the pace of a moment ago, if a thread measured it; otherwise measures it now.
     pub(super) fn recent() -> Self {
         Self::known(RECENT)
     }
 
-    /// Of a moment ago and now: whoever was measured for may have waited with others.
+    /// Returns the slower pace of a moment ago and now: the judged call may have waited with
+    /// others.
     fn slowest() -> Self {
         Self::recent().at_least(Self::now())
     }
 
-    /// One thread measures; the others would only see each other.
+    /// Measures if the last measurement is older than `age`.
+    /// One thread measures at a time: several would only measure each other.
     fn known(age: Duration) -> Self {
         let mut kept = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(recent) = kept.filter(|before| before.at.elapsed() < age) {
@@ -128,31 +130,31 @@ impl Pace {
         pace
     }
 
-    /// Of a machine that has lost so much of the time.
+    /// Adds the time lost to disks and memory: `lost` out of `of`.
     fn with(self, lost: Duration, of: Duration) -> Self {
         let share = (lost.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE)).min(MOST_LOST);
         Self(self.0 / (1.0 - share))
     }
 
-    /// The slower of two.
+    /// Returns the slower of two.
     #[must_use]
     pub(super) fn at_least(self, other: Self) -> Self {
         if other > self { other } else { self }
     }
 
-    /// What takes as long at this pace as the limit with the machine to oneself.
+    /// Scales the limit of an idle machine to this pace.
     pub(super) fn limit(self, limit: Duration) -> Duration {
         if self.0 < BUSY { limit } else { limit.mul_f64(self.0.min(MOST)) }
     }
 
-    /// The same for what may hang, and is seldom played to its end: the machine may become slower
-    /// meanwhile.
+    /// Scales the limit of a call that may hang, with a reserve: the machine may become slower
+    /// meanwhile. Such a limit is seldom used up.
     pub(super) fn generous(self, limit: Duration) -> Duration {
         if self.0 < BUSY { limit } else { Self(self.0 * 2.0).limit(limit) }
     }
 
-    /// Whether the [generous](Self::generous) limit, now that it is over, was enough for all but
-    /// what hangs.
+    /// Reports whether the [generous](Self::generous) limit, which is over now, was enough for
+    /// every call that does not hang.
     pub(super) fn allows_to_hang(self, limit: Duration) -> bool {
         Self::slowest().judge(self.generous(limit), limit) != Judgement::Unclear
     }
@@ -166,8 +168,8 @@ impl Pace {
     }
 }
 
-/// How long processes have waited for disks or for memory since the machine started; nothing where
-/// the kernel does not count it.
+/// Returns how long processes have waited for disks or for memory since the machine started; zero
+/// if the kernel does not count it.
 fn lost() -> Duration {
     let of = |what: &str| {
         let text = std::fs::read_to_string(format!("/proc/pressure/{what}")).ok()?;
@@ -176,14 +178,14 @@ fn lost() -> Duration {
     of("io").unwrap_or_default().max(of("memory").unwrap_or_default())
 }
 
-/// In the first line: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+/// Reads the total of the first line: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
 fn total(text: &str) -> Option<Duration> {
     let (_, total) = text.lines().next()?.rsplit_once("total=")?;
     total.parse().ok().map(Duration::from_micros)
 }
 
-/// Whether something that is over took too long; an error where that cannot be said, as the machine
-/// is busy.
+/// Reports whether something that has ended took too long.
+/// Fails if the machine is too busy to tell.
 pub(super) fn is_late(took: Duration, limit: Duration) -> Result<bool, Stopped> {
     if took <= limit {
         return Ok(false);
@@ -195,7 +197,7 @@ pub(super) fn is_late(took: Duration, limit: Duration) -> Result<bool, Stopped> 
     }
 }
 
-/// Until when to wait for what should happen by itself.
+/// Deadline for something that should happen on its own.
 #[derive(Debug)]
 pub(super) struct Deadline {
     start: Instant,
@@ -204,18 +206,19 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// From now on.
+    /// Creates a deadline that starts now.
     pub(super) fn new(limit: Duration) -> Self {
         Self { start: Instant::now(), limit, pace: Pace(1.0) }
     }
 
-    /// Whether it is over, at the pace of the machine. That is measured only when it matters.
+    /// Reports whether the deadline has passed, at the pace of the machine.
+    /// Measures the pace only when it matters.
     pub(super) fn is_over(&mut self) -> bool {
         let limit = self.limit;
         self.passes(self.start.elapsed(), limit, Pace::now)
     }
 
-    /// The same of a limit that has changed.
+    /// Does the same for a limit that has changed.
     pub(super) fn is_over_after(&mut self, limit: Duration) -> bool {
         self.passes(self.start.elapsed(), limit, Pace::now)
     }
@@ -229,15 +232,15 @@ impl Deadline {
     }
 }
 
-/// What `work` returns, or `None` if that takes too long: looking at a volume whose server does not
-/// answer may hang. Then it goes on until the sandbox ends.
+/// Returns the result of `work`, or `None` if that takes too long: looking at a volume may hang if
+/// its server does not answer. The work then goes on until the sandbox ends.
 pub(super) fn within<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, Stopped> {
     let pace = Pace::recent();
     let (tell, told) = sync_channel(1);
-    // The reader may be gone.
+    // The receiver may be gone.
     Builder::new().spawn(move || drop(tell.send(work())))?;
     match told.recv_timeout(pace.generous(patience)) {
         Ok(found) => Ok(Some(found)),
@@ -252,7 +255,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The driver's share of the CPU is one of so many; each look takes a tenth of a millisecond.
+    /// Clocks of a driver that gets one of `among` shares of the CPU; each look takes 0.1 ms.
     struct Shared {
         among: u32,
         wall: Duration,

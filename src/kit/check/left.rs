@@ -1,14 +1,13 @@
-//! What a driver left behind in a case: looked for, not assumed.
+//! Leftovers of a driver after a case: searched for, not assumed.
 //!
-//! Of the files that were made, some do no harm. Not counted are
+//! Some of the files that were made do no harm. Not counted are
 //!
-//! * what lies where logs do: below a directory `log`, or with that ending;
-//! * empty directories, but for those in /tmp: few drivers take them away, and one that makes one
-//!   for each volume is found by the cases that count;
-//! * files without a byte that are locks: in /run, or with `lock` in their name;
-//! * what the system's own tools write down, and services that they start;
-//! * what a driver that keeps data leaves after every volume in the same place: the survey finds
-//!   that ([`kept`]).
+//! * files where logs are kept: below a directory `log`, or with that extension;
+//! * empty directories, except in /tmp: few drivers remove them, and a driver that makes one for
+//!   each volume is found by the cases that count;
+//! * empty lock files: in /run, or with `lock` in their name;
+//! * files that the system's own tools write, and services that they start;
+//! * data that a driver keeps in the same place after every volume: the survey finds it ([`kept`]).
 
 use super::in_time::Deadline;
 use super::subject::{KUBELET_ROOT, Subject};
@@ -24,20 +23,20 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long what goes away by itself has for that.
+/// Deadline for things that disappear on their own.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// The same for files alone, and with a driver that is known to leave something behind.
+/// Deadline for files alone, and for all leftovers of a driver that is known to leave something.
 const SHORT_MOMENT: Duration = Duration::from_millis(30);
 
-/// The same for a device: the kernel ends it with its last close, and who just looks at it, as udev
-/// does, may be the last.
+/// Deadline for a device. The kernel ends it with its last close, and that may be the close of a
+/// process that only looks at it, as udev does.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
-/// How often it is looked for.
+/// Pause between two looks.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Where mount(8), blkid, lvm and others write down what they know.
+/// Places where mount(8), blkid, lvm and others store what they know.
 const NOTES: &[&str] = &[
     "/etc/blkid.tab",
     "/etc/lvm",
@@ -53,8 +52,7 @@ const NOTES: &[&str] = &[
     "/var/lib/nfs",
 ];
 
-/// Directories in which everybody has something: that one file in them stays does not excuse
-/// another.
+/// Directories that many programs share: if one file in them stays, another is not excused.
 const EVERYBODYS: &[&str] = &[
     "/",
     "/dev/shm",
@@ -75,7 +73,7 @@ const EVERYBODYS: &[&str] = &[
     "/var/tmp",
 ];
 
-/// What is there at the end of a case and was not at its beginning, each for people.
+/// Things that exist at the end of a case but not at its beginning, each described for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
     /// `tmpfs at /path`.
@@ -86,12 +84,12 @@ pub struct Left {
     pub processes: Vec<String>,
     /// Files that were made, changed or removed anywhere else, and those in kubelet's directory.
     pub files: Vec<String>,
-    /// What was made, changed or removed in the driver's own directory.
+    /// Files that were made, changed or removed in the driver's own directory.
     pub own_directory: Vec<String>,
 }
 
 impl Left {
-    /// Looks. What goes away by itself is given a moment.
+    /// Searches for leftovers. Waits a moment for things that disappear on their own.
     pub fn look(subject: &Subject<'_>) -> Result<Self> {
         let mut waited = Deadline::new(MOMENT);
         loop {
@@ -130,20 +128,20 @@ impl Left {
         Ok(found)
     }
 
-    /// Whether it is nothing.
+    /// Reports whether nothing was left.
     pub fn is_clean(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether nothing of it can be expected to go away.
+    /// Reports whether none of the leftovers can be expected to disappear.
     pub fn is_only_files(&self) -> bool {
         self.mounts.is_empty() && self.devices.is_empty() && self.processes.is_empty()
     }
 }
 
-/// What a driver that keeps data leaves after each volume, by what there was after the first pod
-/// that had it and after the second: single files, and whole directories in which there was no more
-/// of it then.
+/// Lists what a driver that keeps data leaves after each volume.
+/// `first` and `second` are the files after the first pod and after the second. The result has
+/// single files, and whole directories in which the second pod added nothing.
 pub(super) fn kept(first: &BTreeSet<PathBuf>, second: &BTreeSet<PathBuf>, first_pod: &str) -> Vec<PathBuf> {
     let more: Vec<_> = second.difference(first).filter_map(|path| path.parent()).collect();
     let stays = first.intersection(second).filter(|path| !path.to_string_lossy().contains(first_pod));
@@ -162,7 +160,7 @@ fn is_somebodys(directory: &Path) -> bool {
     !EVERYBODYS.iter().any(|path| directory == Path::new(path))
 }
 
-/// What counts of the files that were made, changed or removed.
+/// Lists the files that were made, changed or removed, and count.
 pub(super) fn files(subject: &Subject<'_>) -> Result<BTreeSet<PathBuf>> {
     let own = own_directory(subject)?;
     let mut found: BTreeSet<_> = filled(subject.inside.changed()?);
@@ -172,23 +170,23 @@ pub(super) fn files(subject: &Subject<'_>) -> Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// As the mount table and the layers of the sandbox have it. What is in it is seen by kubelet,
-/// whatever it is.
+/// Returns the driver's own directory, as the mount table and the layers of the sandbox name it.
+/// Kubelet sees everything in it, of any kind.
 fn own_directory(subject: &Subject<'_>) -> Result<PathBuf> {
     let driver = &subject.given.driver;
     let own = driver.parent().with_context(|| format!("{} is in no directory", driver.display()))?;
-    // One that was removed had no symlinks, we hope.
+    // The path of a removed directory is assumed to have had no symlinks.
     Ok(own.canonicalize().unwrap_or_else(|_| own.to_owned()))
 }
 
-/// Kubelet does not look at names with a leading dot.
+/// Reports whether kubelet sees a path in `own`: it does not look at names with a leading dot.
 fn is_seen_in(own: &Path, path: &Path) -> bool {
     let is_hidden =
         |below: &Path| below.components().any(|name| name.as_os_str().as_bytes().starts_with(b"."));
     path.strip_prefix(own).is_ok_and(|below| !is_hidden(below))
 }
 
-/// Whether it is a tool's, and none of the driver's.
+/// Reports whether a file belongs to a system tool, and not to the driver.
 pub(super) fn is_note(path: &Path) -> bool {
     NOTES.iter().any(|note| path.starts_with(note))
 }
@@ -214,8 +212,8 @@ fn counts_as(path: &Path, data: &Metadata) -> bool {
     !is_lock
 }
 
-/// Whatever is in kubelet's directory and no directory itself: those are kubelet's. Not in what is
-/// mounted there.
+/// Finds everything in kubelet's directory except directories, which are kubelet's.
+/// Does not look into mounts there.
 fn in_kubelets(directory: &Path, mounts: &[Entry], found: &mut BTreeSet<PathBuf>) -> Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -235,13 +233,13 @@ fn in_kubelets(directory: &Path, mounts: &[Entry], found: &mut BTreeSet<PathBuf>
     Ok(())
 }
 
-/// Devices that were made.
+/// Lists the devices that were made.
 pub(super) fn devices(subject: &Subject<'_>) -> Result<Vec<String>> {
     let found = subject.inside.devices()?.into_iter().filter(|path| !subject.is_ours(path));
     Ok(found.map(|path| path.display().to_string()).collect())
 }
 
-/// Those that were not there before and stay.
+/// Lists the devices that were not there before and stay.
 pub(super) fn devices_but(subject: &Subject<'_>, before: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut end = Deadline::new(LETTING_GO);
     loop {
@@ -254,7 +252,7 @@ pub(super) fn devices_but(subject: &Subject<'_>, before: &[PathBuf]) -> Result<V
     }
 }
 
-/// Processes, but for what a node has one of.
+/// Lists the processes, except services that a node runs only once.
 pub(super) fn processes(inside: &Inside) -> Result<Vec<String>> {
     let is_service = |line: &str| {
         let program = line.split(' ').next().unwrap_or(line);
@@ -289,7 +287,7 @@ mod tests {
             "/srv/x/pod-1/log",
         ]);
         assert_eq!(kept(&first, &second, "pod-1"), ["/etc/driver.conf", "/var/lib/disks"].map(PathBuf::from));
-        // Where something is added for each pod, only what has been there is excused.
+        // If a file is added for each pod, only files that were there before are excused.
         let first = paths(&["/var/lib/disks/a.img", "/var/lib/disks/tmp.1"]);
         let second = paths(&["/var/lib/disks/a.img", "/var/lib/disks/tmp.2"]);
         assert_eq!(kept(&first, &second, "pod-1"), [PathBuf::from("/var/lib/disks/a.img")]);

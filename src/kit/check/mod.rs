@@ -1,27 +1,26 @@
-//! Whether a driver is what kubelet needs: a conformance kit for FlexVolume drivers in any
-//! language.
+//! Conformance kit for FlexVolume drivers in any language: checks whether a driver meets kubelet's
+//! needs.
 //!
 //! ```text
-//! Given ──▶ survey ──▶ Facts ──▶ Plan: which cases ──▶ one sandbox a case ──▶ CaseResult ──▶ Report
+//! Given ──▶ survey ──▶ Facts ──▶ chosen cases ──▶ one sandbox a case ──▶ CaseResult ──▶ Report
 //! ```
 //!
-//! A [`Case`] is data: what holds, why kubelet cares, how to fix it, and a function. There are two
-//! kinds. A *played* case does to the driver what kubelet does, through [`Subject`], and looks at
-//! what becomes of it. A *watched* case has nothing to play: it looks at every call of every other
-//! case and at what each left behind, so that a driver that prints a warning each time fails one
-//! case and not a hundred. For the same reason a played case takes an answer for what it was
-//! *meant* to be ([`Meant`]): only the watched cases are strict about its form.
+//! A [`Case`] is data: a claim, why kubelet cares, how to fix a failure, and a function. There are
+//! two kinds. A *played* case calls the driver as kubelet does, through [`Subject`], and checks the
+//! result. A *watched* case plays nothing: it checks every call of every other case, and what each
+//! case left behind. So a driver that prints a warning at each call fails one case, not a hundred.
+//! For the same reason a played case judges an answer by what it was *meant* to be ([`Meant`]):
+//! only the watched cases are strict about its form.
 //!
-//! What has to work before a case can begin, such as a first mount, is no failure of that case: it
-//! is *blocked*, and the case that is about the first mount fails.
+//! A step that must work before a case can begin, such as a first mount, does not fail that case.
+//! The case is *blocked* instead, and the case about the first mount fails.
 //!
-//! Every case is played in a process that is the first of a new PID namespace, with a mount table
-//! and a network of its own and a copy of the machine's files to write to
-//! ([`crate::sandbox`]). When it ends, everything it made ends with it; what the driver
-//! made and should have undone is found before that ([`Left`]).
+//! Each case is played in a new PID namespace, with its own mount table, its own network and a
+//! writable copy of the machine's files ([`crate::sandbox`]). Everything made in the namespace ends
+//! with it. Leftovers that the driver should have cleaned up are found before that ([`Left`]).
 //!
-//! The cases follow what pkg/volume/flexvolume of Kubernetes 1.13 to 1.36 does; CONFORMANCE.md
-//! lists them. Each that must hold cites a run of a real one ([`RUNS`]).
+//! The cases follow the behaviour of pkg/volume/flexvolume in Kubernetes 1.13 to 1.36;
+//! CONFORMANCE.md lists them. Each case that must hold cites a run of a real kubelet ([`RUNS`]).
 
 mod answer;
 mod attempt;

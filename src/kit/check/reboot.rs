@@ -1,4 +1,4 @@
-//! What a node loses when it goes down: played in the sandbox of a case.
+//! Simulated reboot of a node: takes away what a node loses, in the sandbox of a case.
 
 use super::evidence::Stopped;
 use super::in_time::Deadline;
@@ -13,13 +13,13 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long processes have to disappear once they are killed.
+/// Deadline for processes to disappear after they are killed.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 const TICK: Duration = Duration::from_millis(2);
 
 impl Subject<'_> {
-    /// All processes, mounts and loop devices of the node are gone, and so is what was in /run.
+    /// Removes all processes, mounts and loop devices of the node, and everything in /run.
     pub fn reboot(&mut self) -> Result<(), Stopped> {
         if self.inside.isolation() == Isolation::None {
             return Err(Stopped::Skipped("needs a sandbox whose mounts are its own".to_owned()));
@@ -33,14 +33,14 @@ impl Subject<'_> {
             }
         }
         self.inside.detach_devices();
-        // What is in a directory sorts after it.
+        // The content of a directory sorts after the directory itself.
         for path in self.inside.changed()?.iter().rev().filter(|path| path.starts_with("/run")) {
             remove(path)?;
         }
         Ok(())
     }
 
-    /// Processes end at once, as when the kernel is out of memory. Who is gone already is as good.
+    /// Kills processes at once, as if memory had run out. Ignores those that are gone already.
     pub fn kill(&self, pids: &[i32]) -> Result<(), Stopped> {
         for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = kill_process(pid, Signal::KILL);
@@ -49,7 +49,7 @@ impl Subject<'_> {
         while self.inside.processes()?.iter().any(|(pid, _)| pids.contains(pid)) && !end.is_over() {
             std::thread::sleep(TICK);
         }
-        // Orphans are ours, and keep their numbers until we ask for them.
+        // Orphans become children of this process, and keep their pids until it reaps them.
         for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
@@ -57,7 +57,7 @@ impl Subject<'_> {
     }
 }
 
-/// A file, or a directory in which nothing is any more.
+/// Removes a file or an empty directory. Keeps a directory that is not empty.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(about) if about.is_dir() => fs::remove_dir(path),

@@ -1,5 +1,5 @@
-//! The driver and what lies beside it once more, for cases in which it is replaced: its own
-//! directory is not ours to change.
+//! Copy of the driver and of the files beside it, for cases that replace the driver: its own
+//! directory must not be changed.
 
 use super::evidence::{Played, Stopped};
 use super::staging::make_directory;
@@ -10,16 +10,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest driver, with what is beside it, that is copied.
+/// Limit for the size of the driver with the files beside it, in bytes: larger ones are not copied.
 const LARGEST: u64 = 256 << 20;
 
-/// What the executable is replaced with: two files of the same content, one after the other.
+/// Files that replace the executable, one after the other; both have the same content.
 const STOCK: [&str; 2] = [".check-one", ".check-two"];
 
-/// Where one of them is on its way.
+/// Name of such a file until it replaces the executable.
 const NEXT: &str = ".check-next";
 
-/// A copy in a plugin directory of the sandbox.
+/// Copy in a plugin directory of the sandbox.
 #[derive(Debug)]
 pub(super) struct Replica {
     executable: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Replica {
 }
 
 impl Subject<'_> {
-    /// A scene in which a copy of the driver is called in its place.
+    /// Plays a scene in which a copy of the driver is called instead of the driver.
     pub(super) fn with_replica(&mut self, scene: impl FnOnce(&mut Self, &Replica) -> Played) -> Played {
         let replica = Replica::of(&self.given.driver)?;
         self.executable.clone_from(&replica.executable);
@@ -43,7 +43,7 @@ impl Replica {
         let Some((from, name)) = driver.parent().zip(driver.file_name()) else {
             return Err(Stopped::Skipped("the driver is in no directory".to_owned()));
         };
-        // Whatever else is there, if it is no driver directory, is not the driver's.
+        // Other files belong to the driver only if this is its own driver directory.
         let is_own = DriverName::executable_in(from.file_name().unwrap_or_default()) == name;
         let mut all = vec![driver.clone()];
         for entry in fs::read_dir(from)? {
@@ -68,7 +68,7 @@ impl Replica {
         Ok(Self { executable, replaced: AtomicUsize::new(0) })
     }
 
-    /// As an installer does: a new file takes the name of the old one.
+    /// Replaces the executable as an installer does: a new file takes the name of the old one.
     pub(super) fn replace(&self) -> io::Result<()> {
         let stock = STOCK[self.replaced.fetch_add(1, Ordering::Relaxed) % STOCK.len()];
         let next = self.executable.with_file_name(NEXT);
@@ -76,7 +76,7 @@ impl Replica {
         fs::rename(next, &self.executable)
     }
 
-    /// One directory of plain files.
+    /// Removes the copy: one directory of plain files.
     fn remove(&self) -> Played {
         let Some(home) = self.executable.parent() else { return Ok(()) };
         for entry in fs::read_dir(home)? {

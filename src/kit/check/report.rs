@@ -1,4 +1,4 @@
-//! What came of all cases.
+//! Results of all cases.
 
 mod json;
 mod junit;
@@ -14,46 +14,46 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What came of one case.
+/// Result of one case.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// Which.
+    /// The case.
     pub case: &'static Case,
-    /// How it ended.
+    /// Outcome of the case.
     pub outcome: CaseOutcome,
-    /// What was found: of a watched case the first few.
+    /// Evidence that was found; only the first few pieces for a watched case.
     pub evidence: Vec<Evidence>,
-    /// Of a watched case: the cases in which it was seen.
+    /// Cases in which a watched case found it; empty for a played case.
     pub seen_in: Vec<&'static str>,
-    /// How long it took; nothing for what was watched.
+    /// Duration of the case; zero for a watched case.
     pub took: Duration,
-    /// How often the driver was called.
+    /// Number of calls of the driver.
     pub calls: usize,
 }
 
-/// How a case ended.
+/// Outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "result", content = "why")]
 pub enum CaseOutcome {
-    /// It holds.
+    /// The claim holds.
     Passed,
-    /// It does not.
+    /// The claim does not hold.
     Failed,
     /// Not judged, because another case, named here, failed.
     Blocked(String),
-    /// Nothing to check; why.
+    /// Nothing to check; the reason.
     Skipped(String),
-    /// The kit could not play it; why.
+    /// The kit could not play the case; the reason.
     Broken(String),
 }
 
 impl CaseResult {
-    /// That ended so, and nothing more to say.
+    /// Builds a result with this outcome and without any details.
     pub fn of(case: &'static Case, outcome: CaseOutcome) -> Self {
         Self { case, outcome, evidence: Vec::new(), seen_in: Vec::new(), took: Duration::ZERO, calls: 0 }
     }
 
-    /// The evidence without what only repeats that the same was seen elsewhere.
+    /// Returns the evidence, each problem only once.
     pub fn telling(&self) -> impl Iterator<Item = &Evidence> {
         let is_new = |(index, each): &(usize, &Evidence)| {
             self.evidence[..*index].iter().all(|earlier| earlier.problem != each.problem)
@@ -61,11 +61,11 @@ impl CaseResult {
         self.evidence.iter().enumerate().filter(is_new).map(|(_, each)| each)
     }
 
-    /// A piece of evidence as names and texts, in the order in which an author wants to know: what
-    /// was seen, sent, what came back, what kubelet does then, why that matters and how it is
-    /// fixed.
+    /// Describes a piece of evidence as names and texts, in the order that an author needs: what
+    /// was seen, what was sent, what came back, what kubelet does then, why that matters and how to
+    /// fix it.
     pub fn told(&self, evidence: &Evidence) -> Vec<(&'static str, String)> {
-        // What keeps a case from being judged is another one's subject.
+        // A blocked case is explained by the case that blocks it.
         let about = match &self.outcome {
             CaseOutcome::Blocked(by) => Case::named(by).unwrap_or(self.case),
             _ => self.case,
@@ -84,43 +84,43 @@ impl CaseResult {
     }
 }
 
-/// All of it.
+/// Results of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The driver, as it was called.
+    /// Path of the driver, as it was called.
     pub driver: PathBuf,
-    /// In the order of the table.
+    /// Results in the order of the table.
     pub results: Vec<CaseResult>,
-    /// What is known of the driver.
+    /// Facts about the driver.
     pub facts: Facts,
-    /// How much the sandboxes kept apart.
+    /// Isolation of the sandboxes.
     pub isolation: Isolation,
-    /// What was decided by chance is decided by this.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// The least level whose failures decide the exit status.
+    /// Lowest level whose failures decide the exit status.
     pub decides: Level,
-    /// From the beginning to the end.
+    /// Duration from the beginning to the end.
     pub took: Duration,
 }
 
-/// The cases of one group.
+/// Cases of one group.
 #[derive(Debug)]
 pub struct Group<'a> {
-    /// The part of their ids before `::`.
+    /// Part of their ids before `::`.
     pub name: &'static str,
-    /// In the order of the table.
+    /// Results in the order of the table.
     pub results: Vec<&'a CaseResult>,
 }
 
 impl Report {
-    /// How many cases of a level ended so.
+    /// Counts the cases of a level with such an outcome; `None` is every level.
     pub fn count(&self, level: Option<Level>, ended: impl Fn(&CaseOutcome) -> bool) -> usize {
         let wanted = |result: &&CaseResult| level.is_none_or(|level| result.case.level == level);
         self.results.iter().filter(wanted).filter(|result| ended(&result.outcome)).count()
     }
 
-    /// 0 if no case failed that decides, 1 if one did or was blocked, 2 if any could not be played,
-    /// or nothing was judged.
+    /// Returns 1 if a case that decides failed or was blocked; else 2 if any case could not be
+    /// played, or nothing was judged; else 0.
     pub fn exit_status(&self) -> u8 {
         let bad = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Failed | CaseOutcome::Blocked(_));
         let broken = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Broken(_));
@@ -138,12 +138,12 @@ impl Report {
         }
     }
 
-    /// How often the driver was called.
+    /// Counts the calls of the driver.
     pub fn calls(&self) -> usize {
         self.results.iter().map(|result| result.calls).sum()
     }
 
-    /// Group by group, in the order of the table.
+    /// Groups the results, in the order of the table.
     pub fn groups(&self) -> Vec<Group<'_>> {
         let mut groups: Vec<Group<'_>> = Vec::new();
         for result in &self.results {
@@ -156,25 +156,25 @@ impl Report {
         groups
     }
 
-    /// Whether a case is here, and failed.
+    /// Reports whether a case is in this report and failed.
     pub fn has_failed(&self, id: &str) -> bool {
         self.results.iter().any(|result| result.case.id == id && result.outcome == CaseOutcome::Failed)
     }
 }
 
 impl Group<'_> {
-    /// How many ended so.
+    /// Counts the cases with such an outcome.
     pub fn count(&self, ended: impl Fn(&CaseOutcome) -> bool) -> usize {
         self.results.iter().filter(|result| ended(&result.outcome)).count()
     }
 
-    /// How long they took.
+    /// Adds up the durations of the cases.
     pub fn took(&self) -> Duration {
         self.results.iter().map(|result| result.took).sum()
     }
 }
 
-/// Reports that were made up.
+/// Reports that are made up for tests.
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::case::{How, Scope};
@@ -204,8 +204,8 @@ pub(crate) mod tests {
         case("mount::odd", Level::Should),
     ];
 
-    /// One that holds, one that failed in three others, one that failed, one blocked by it, one
-    /// skipped and one broken.
+    /// Builds a report of six cases: one that holds, one that failed in three others, one that
+    /// failed, one that is blocked by it, one skipped and one broken.
     pub(crate) fn made_up() -> Report {
         let seen = |problem: &str| Evidence {
             problem: problem.to_owned(),

@@ -1,4 +1,4 @@
-//! Which cases are played, where, and what comes of them.
+//! Runner of the cases: decides which are played and where, and collects the results.
 
 mod crew;
 mod transcript;
@@ -20,16 +20,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use transcript::Transcript;
 
-/// What nearly all cases need.
+/// Case about a step that nearly all cases need.
 const MOUNT_WORKS: &str = "mount::works";
 
-/// How many pieces of evidence of one watched case are kept.
+/// Limit for the pieces of evidence that are kept of one watched case.
 const KEPT: usize = 3;
 
-/// Surveys the driver, plays the chosen cases and puts everything together; `done` is told of each
-/// case as it ends.
+/// Surveys the driver, plays the chosen cases and builds the report.
+/// Calls `done` for each case as it ends.
 ///
-/// An error is one of the kit, or of what it was given; exit status 2.
+/// An error means that the kit failed, or that its input is wrong; exit status 2.
 pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) -> Result<Report> {
     let start = Instant::now();
     let terms = Terms {
@@ -44,7 +44,7 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
     let mut crew = Crew::new(given, &facts, &terms);
     let mut chosen = chosen.clone();
     let mut cases = chosen.played.clone();
-    // Whoever is told that a case does not hold is told why: it is played if nobody asked for it.
+    // The case that blocks another explains it, so it is played even if it was not selected.
     while !cases.is_empty() {
         for case in std::mem::take(&mut cases) {
             match reason_to_skip(case, given, &facts, terms.isolation) {
@@ -72,7 +72,7 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
     })
 }
 
-/// The survey has a sandbox of its own, as each case has.
+/// Surveys the driver in a sandbox of its own, as each case has one.
 fn learn(given: &Given, terms: &Terms) -> Result<Facts> {
     let surveyed = |inside: &_| serde_json::to_vec(&survey::survey(given, inside)).unwrap_or_default();
     let mut facts = Facts { busy: true, ..Facts::default() };
@@ -92,7 +92,7 @@ fn learn(given: &Given, terms: &Terms) -> Result<Facts> {
     Ok(facts)
 }
 
-/// What nothing is to be learnt from.
+/// Returns the outcome of a case from which nothing can be learnt; `None` if it can be played.
 fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolation) -> Option<CaseOutcome> {
     let skip = |why: &str| Some(CaseOutcome::Skipped(why.to_owned()));
     if case.scope == Scope::All {
@@ -119,13 +119,13 @@ fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolatio
         Scope::Expand if !facts.has(Verb::ExpandFs) => return skip("the driver has no expandfs"),
         _ => {}
     }
-    // A first life that went well has come to every verb; of another one only its answers tell.
+    // A successful survey has called every verb. After a failed survey only the answers count.
     let lacks = |verb| facts.leaves_to_kubelet(verb) || facts.mounts && !facts.has(verb);
     let lacking = case.needs.iter().find(|verb| lacks(*verb));
     lacking.and_then(|verb| skip(&format!("the driver leaves {verb} to kubelet")))
 }
 
-/// Each of the first two is a finding of its own, which one case tells.
+/// Explains why nothing is attached. Another case reports each of the first two reasons.
 fn why_nothing_is_attached(facts: &Facts) -> &'static str {
     match (facts.init_works, facts.says_attach) {
         (false, _) => "init does not work, so kubelet does not know whether it attaches: see init::works",
@@ -134,18 +134,19 @@ fn why_nothing_is_attached(facts: &Facts) -> &'static str {
     }
 }
 
-/// What came so far.
+/// Results so far.
 struct Run {
     results: BTreeMap<&'static str, CaseResult>,
-    /// By watched case: what was seen, and in which cases.
+    /// Evidence of each watched case, and the cases in which it was seen.
     sights: BTreeMap<&'static str, Sight>,
 }
 
-/// By the place of the played case in the table: cases end in any order, and are told in one.
+/// Evidence by the position of the played case in the table: cases end in any order, but are
+/// reported in this one.
 type Sight = BTreeMap<usize, (&'static str, Vec<Evidence>)>;
 
 impl Run {
-    /// What a played case says of itself and of the watched ones.
+    /// Records what a played case found for itself and for the watched cases.
     fn note(&mut self, case: &'static Case, played: Transcript) -> CaseResult {
         for (id, evidence) in &played.watched {
             let Some(watched) = Case::named(id) else { continue };
@@ -170,7 +171,7 @@ impl Run {
         }
     }
 
-    /// The cases for which others were not judged.
+    /// Lists the cases that block others.
     fn blockers(&self) -> Vec<&'static Case> {
         let blocked = self.results.values().filter_map(|result| match &result.outcome {
             CaseOutcome::Blocked(by) => Case::named(by),
@@ -179,7 +180,7 @@ impl Run {
         blocked.collect()
     }
 
-    /// Everything, in the order of the table, the watched cases with what was seen of them.
+    /// Returns all results in the order of the table; watched cases with what was seen of them.
     fn finish(mut self, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) -> Vec<CaseResult> {
         for case in &chosen.reported {
             if matches!(case.how, How::Watched(_)) {
@@ -198,14 +199,15 @@ impl Run {
     }
 }
 
-/// A watched case that does not hold.
+/// Builds the result of a watched case that does not hold.
 fn seen(case: &'static Case, sight: Sight) -> CaseResult {
     let (seen_in, evidence): (Vec<_>, Vec<_>) = sight.into_values().unzip();
     let evidence = evidence.into_iter().flatten().take(KEPT).collect();
     CaseResult { evidence, seen_in, ..CaseResult::of(case, CaseOutcome::Failed) }
 }
 
-/// A driver that hung in the first look, for which most was not played, and later did not.
+/// Fails `mount::works` if the driver hung in the survey but not later: most cases were not played
+/// because of that.
 fn judge_first_look(results: &mut [CaseResult], facts: &Facts) {
     let holds = |result: &&mut CaseResult| {
         result.case.id == MOUNT_WORKS && result.outcome == CaseOutcome::Passed && facts.hangs
@@ -217,7 +219,7 @@ fn judge_first_look(results: &mut [CaseResult], facts: &Facts) {
     }
 }
 
-/// A case that is blocked by one that holds has found something of its own.
+/// Fails a case that is blocked by one that holds: it has found a problem of its own.
 fn judge_blocked(results: &mut [CaseResult]) {
     let held: Vec<_> = results
         .iter()

@@ -1,14 +1,14 @@
-//! Why each must is one: the runs of a real kubelet that showed it, as `tests/cluster` plays them.
+//! Runs of a real kubelet that show why each must is one, as `tests/cluster` plays them.
 
 use super::case::Case;
 
-/// The release that was run.
+/// Kubernetes release that was run.
 pub const RELEASE: &str = "Kubernetes 1.37.2";
 
-/// A case of `tests/cluster`, and the musts that follow from it.
+/// Case of `tests/cluster`, and the musts that follow from it.
 pub type Run = (&'static str, &'static [&'static str]);
 
-/// All of them. docs/kubelet-truth.md has the same as a table.
+/// All runs. docs/kubelet-truth.md shows them as a table.
 pub const RUNS: &[Run] = &[
     ("truth: output::one_object: two answers", &["output::one_object"]),
     ("truth: output::no_noise: a warning before the answer", &["output::no_noise"]),
@@ -207,7 +207,7 @@ pub const RUNS: &[Run] = &[
 ];
 
 impl Case {
-    /// The case of `tests/cluster` in which a kubelet made it a must.
+    /// Returns the case of `tests/cluster` in which a kubelet made this case a must.
     pub fn run(&self) -> Option<&'static str> {
         let showed = |run: &&Run| run.1.contains(&self.id);
         RUNS.iter().find(showed).map(|(name, _)| *name)

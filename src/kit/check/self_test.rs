@@ -1,10 +1,10 @@
-//! Whether the kit is any good: drivers that are known to be well-behaved, and drivers that are
-//! known not to be.
+//! Self-test of the kit with drivers that are known to be well-behaved, and drivers that are known
+//! to misbehave.
 //!
-//! The well-behaved ones are three shell scripts, which people may copy. A [`Fault`] is one of them
-//! with a few words changed, so that it misbehaves in one way: mostly a way in which a popular
-//! driver does. The kit is good if each fault fails the cases that were written for it and no
-//! other, and the three fail none.
+//! The well-behaved drivers are three shell scripts, which people may copy. A [`Fault`] is one of
+//! them with a few words changed, so that it misbehaves in one way: mostly a way in which a popular
+//! driver does. The kit passes if each fault fails the cases that were written for it and no other,
+//! and the three scripts fail none.
 
 mod faults;
 
@@ -24,88 +24,88 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a call of a driver for tests may take before it hangs: all of them are quick.
+/// Deadline for a call of a test driver, after which it counts as hanging: all of them are quick.
 const CALL_WAIT: Duration = Duration::from_secs(5);
 
-/// What begins a [template](Reference::template).
+/// Beginning of a [template](Reference::template).
 const TEMPLATE_HEAD: &str = r#"#!/bin/sh
 [ "${bare-}" = yes ] || exec /usr/bin/env -i bare=yes PATH=/usr/sbin:/usr/bin:/sbin:/bin /bin/sh "$0" "$@"
 cd / || exit
 "#;
 
-/// The same in every run.
+/// Seed, the same in every run.
 const SEED: u64 = 20_180_126;
 
 /// A driver that is known to be well-behaved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// Memory: does not attach, takes a secret.
+    /// Volume in memory: does not attach, takes a secret.
     Tmpfs,
-    /// A disk in a file: attaches, and can grow.
+    /// Disk in a file: attaches, and can grow.
     Loop,
-    /// Memory, and a process for each mount.
+    /// Volume in memory, with a process for each mount.
     Keeper,
 }
 
-/// A way to misbehave.
+/// One way to misbehave.
 #[derive(Debug)]
 pub struct Fault {
-    /// In a few words, with dashes.
+    /// Name: a few words, with dashes.
     pub name: &'static str,
-    /// What it does wrong, and which driver did so, if one did; one line.
+    /// Wrong behaviour, and a driver that showed it, if one did; one line.
     pub what: &'static str,
-    /// The driver that is changed.
+    /// Driver that is changed.
     pub of: Reference,
-    /// What is found once in its text, and what is put in its place, one after the other.
+    /// Changes, one after the other: text that occurs once in the script, and its replacement.
     pub change: &'static [(&'static str, &'static str)],
-    /// The cases that find it; nothing else may.
+    /// Cases that find it; no other case may.
     pub fails: &'static [&'static str],
 }
 
-/// What came of one driver.
+/// Result of one driver.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Of the fault, or of the well-behaved driver.
+    /// Name of the fault, or of the well-behaved driver.
     pub name: &'static str,
-    /// What it does wrong; nothing if it is well-behaved.
+    /// Wrong behaviour; empty if it is well-behaved.
     pub what: &'static str,
-    /// The cases that were to find something.
+    /// Cases that should have failed.
     pub expected: BTreeSet<&'static str>,
-    /// The cases that did.
+    /// Cases that failed.
     pub failed: BTreeSet<&'static str>,
-    /// What those saw that were not to: the problem, and what the driver answered.
+    /// Unexpected failures: the problem, and what the driver answered.
     pub surprises: BTreeMap<&'static str, String>,
-    /// How many cases held.
+    /// Number of cases that held.
     pub held: usize,
-    /// Those that could not be judged, because another failed.
+    /// Cases that could not be judged, because another failed.
     pub blocked: Vec<&'static str>,
-    /// Those with nothing to check, in this driver or on this machine.
+    /// Cases with nothing to check, with this driver or on this machine.
     pub skipped: BTreeSet<&'static str>,
-    /// The cases that the kit could not play, and why.
+    /// Cases that the kit could not play, and why.
     pub broken: Vec<(&'static str, String)>,
-    /// From its survey to its last case.
+    /// Duration from its survey to its last case.
     pub took: Duration,
 }
 
-/// All of it.
+/// Results of all drivers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Matrix {
-    /// The well-behaved drivers first.
+    /// Rows, the well-behaved drivers first.
     pub rows: Vec<Row>,
 }
 
-/// Which cases are played with a misbehaving driver.
+/// Selection of the cases that are played with a misbehaving driver.
 #[derive(Clone, Debug)]
 pub enum Depth {
-    /// These: with all of them, a fault is seen to fail no other case than its own.
+    /// These cases. If all are selected, the run shows that a fault fails no case except its own.
     Chosen(Chosen),
-    /// Those it is to fail. Where one of them is watched, that is all of them. The well-behaved
-    /// drivers play everything.
+    /// Cases that the fault should fail, or all cases if one of them is watched.
+    /// The well-behaved drivers play all cases.
     OwnCases,
 }
 
-/// Plays cases with every driver whose name is meant by one of the patterns, or with all; `done` is
-/// told of each driver as it is through.
+/// Plays cases with every driver whose name matches one of the patterns, or with all drivers.
+/// Calls `done` for each driver as it is finished.
 pub fn run(patterns: &[String], depth: &Depth, done: &mut dyn FnMut(&Row)) -> Result<Matrix> {
     let wanted = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| matching(pattern, name));
     let directory = tempfile::tempdir().context("make a directory for the drivers")?;
@@ -132,10 +132,10 @@ impl Depth {
 }
 
 impl Reference {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Self; 3] = [Self::Tmpfs, Self::Loop, Self::Keeper];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tmpfs => "tmpfs",
@@ -144,7 +144,7 @@ impl Reference {
         }
     }
 
-    /// All of the script.
+    /// Returns the whole script.
     pub fn text(self) -> &'static str {
         match self {
             Self::Tmpfs => include_str!("self_test/tmpfs.sh"),
@@ -153,16 +153,16 @@ impl Reference {
         }
     }
 
-    /// The same to begin one's own driver with: it is started by `/bin/sh`, as busybox and
-    /// coreutils before 8.30 know no `env -S`, and drops kubelet's environment by itself. A shell
-    /// complains where it is started in a directory that was removed; no kubelet does that.
+    /// Returns the script as a template for a new driver. It is started by `/bin/sh`, because
+    /// busybox and coreutils before 8.30 have no `env -S`, and drops kubelet's environment itself.
+    /// A shell complains if it is started in a directory that was removed; no kubelet does that.
     pub fn template(self) -> String {
         let text = self.text();
         let rest = text.split_once('\n').map_or(text, |(_, rest)| rest);
         TEMPLATE_HEAD.to_owned() + rest
     }
 
-    /// A volume of it: the user's options, and what kubelet adds.
+    /// Returns the options of a volume: the user's, and those that kubelet adds.
     fn options(self) -> &'static str {
         match self {
             Self::Tmpfs => {
@@ -198,7 +198,7 @@ impl Reference {
             repeat: 1,
             patience: CALL_WAIT,
             seed: SEED,
-            // Much of a case is waiting for processes and namespaces to begin and to end.
+            // A case spends much time waiting for processes and namespaces to begin and end.
             jobs: 2 * std::thread::available_parallelism().map_or(1, usize::from),
             ..Given::new(script)
         })
@@ -206,12 +206,12 @@ impl Reference {
 }
 
 impl Fault {
-    /// Every one, in the order in which they are reported.
+    /// Returns all faults, in the order in which they are reported.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         faults::ALL.iter().copied().flatten()
     }
 
-    /// All of the script that misbehaves.
+    /// Returns the whole script with the fault.
     pub fn text(&self) -> Result<String> {
         let mut text = self.of.text().to_owned();
         for (from, to) in self.change {
@@ -223,12 +223,12 @@ impl Fault {
     }
 }
 
-/// How a driver lies in the plugin directory.
+/// Placement of a driver in the plugin directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Laid {
-    /// Before the `~`.
+    /// Part of the directory's name before the `~`.
     vendor: &'static str,
-    /// Of the file.
+    /// Mode of the file.
     mode: u32,
     /// Another file in its directory.
     beside: Option<&'static str>,
@@ -238,8 +238,8 @@ impl Laid {
     const WELL: Self = Self { vendor: "check.example", mode: 0o755, beside: None };
 }
 
-/// Where kubelet would have it. A script that someone still writes to is executed without
-/// complaint.
+/// Writes the script where kubelet would have it.
+/// A script that is still open for writing is executed without complaint.
 fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let laid = faults::laid(name);
     let own = directory.join(format!("{}~{name}", laid.vendor));
@@ -289,18 +289,18 @@ impl Row {
         })
     }
 
-    /// Whether it is well-behaved.
+    /// Reports whether the driver is well-behaved.
     pub fn is_reference(&self) -> bool {
         self.what.is_empty()
     }
 
-    /// Whether exactly the cases failed that were to and can on this machine, and all could be
-    /// played; with a well-behaved driver, whether all could be judged too.
+    /// Reports whether all cases could be played and exactly those failed that should and can on
+    /// this machine. With a well-behaved driver, all cases must have been judged too.
     pub fn is_exact(&self) -> bool {
         self.differences().is_empty()
     }
 
-    /// Where it is not exact, for people.
+    /// Lists the differences from what was expected, for people.
     pub fn differences(&self) -> Vec<String> {
         let saw = |id: &str| self.surprises.get(id).map_or_else(String::new, |seen| format!(": {seen}"));
         let also = self.failed.difference(&self.expected).map(|id| format!("also failed {id}{}", saw(id)));
@@ -312,7 +312,7 @@ impl Row {
         also.chain(missed).chain(broken).chain(blocked).collect()
     }
 
-    /// What it does and what found it, one line each.
+    /// Describes its behaviour and the cases that found it, one line each.
     pub fn render(&self) -> String {
         if self.is_reference() {
             return format!("{:<26} well-behaved: {} cases hold\n", self.name, self.held);
@@ -333,18 +333,18 @@ impl Matrix {
         self.rows.push(row);
     }
 
-    /// Whether every row is.
+    /// Reports whether every row is exact.
     pub fn is_exact(&self) -> bool {
         self.rows.iter().all(Row::is_exact)
     }
 
-    /// The cases that no fault failed: no one has seen them find anything.
+    /// Lists the cases that no fault failed: it is not proven that they find anything.
     pub fn idle(&self) -> Vec<&'static str> {
         let failed: BTreeSet<_> = self.rows.iter().flat_map(|row| &row.failed).copied().collect();
         Case::all().map(|case| case.id).filter(|id| !failed.contains(id)).collect()
     }
 
-    /// The verdict, one line.
+    /// Returns the verdict, one line.
     pub fn verdict(&self) -> String {
         let (references, faults): (Vec<_>, Vec<_>) = self.rows.iter().partition(|row| row.is_reference());
         let wrong = self.rows.iter().filter(|row| !row.is_exact()).count();

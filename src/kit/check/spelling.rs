@@ -1,23 +1,23 @@
-//! Options as others than kubelet might write them: the same text for every JSON parser, or none at
-//! all.
+//! Options as callers other than kubelet might write them: with the same meaning for every JSON
+//! parser, or with none.
 
 use flexvol_protocol::Options;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Every key of the options and its value, sorted, as kubelet sends them.
+/// Returns every key of the options and its value, sorted, as kubelet sends them.
 pub(super) fn pairs(options: &Options) -> Vec<(String, String)> {
     let sorted: BTreeMap<String, String> = serde_json::from_str(&options.to_json()).unwrap_or_default();
     sorted.into_iter().collect()
 }
 
-/// A JSON string.
+/// Writes a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The same, of escapes alone.
+/// Writes a JSON string with every character as an escape.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::from("\"");
     for unit in text.encode_utf16() {
@@ -26,19 +26,19 @@ pub(super) fn escaped(text: &str) -> String {
     escaped + "\""
 }
 
-/// A compact object.
+/// Writes a compact object.
 pub(super) fn object(members: impl IntoIterator<Item = (String, String)>) -> String {
     let members: Vec<_> = members.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
     format!("{{{}}}", members.join(","))
 }
 
-/// The object of the options with another member, whose value is any JSON text, at its end.
+/// Writes the options with one more member at the end. Its value is any JSON text.
 pub(super) fn with_member(options: &Options, key: &str, value: &str) -> String {
     let members = pairs(options).into_iter().map(|(key, value)| (quoted(&key), quoted(&value)));
     object(members.chain([(quoted(key), value.to_owned())]))
 }
 
-/// The object of the options with the value of a key in place of its own, any JSON text.
+/// Writes the options with the value of one key replaced by any JSON text.
 pub(super) fn with_value(options: &Options, changed: &str, text: &str) -> String {
     object(pairs(options).into_iter().map(|(key, value)| {
         let value = if key == changed { text.to_owned() } else { quoted(&value) };
@@ -46,7 +46,7 @@ pub(super) fn with_value(options: &Options, changed: &str, text: &str) -> String
     }))
 }
 
-/// Backwards, and with room to breathe.
+/// Writes the options in reverse order, with much white space.
 pub(super) fn spacious(options: &Options) -> String {
     let members = pairs(options).into_iter().rev();
     let members: Vec<_> =
@@ -54,7 +54,7 @@ pub(super) fn spacious(options: &Options) -> String {
     format!(" \n{{{}\n}}\n\t ", members.join(" ,"))
 }
 
-/// Every character of every key and value as an escape.
+/// Writes the options with every character of every key and value as an escape.
 pub(super) fn all_escaped(options: &Options) -> String {
     object(pairs(options).into_iter().map(|(key, value)| (escaped(&key), escaped(&value))))
 }

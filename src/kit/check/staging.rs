@@ -1,5 +1,5 @@
-//! Volumes into pods and out again, call by call, with kubelet's own steps around them: what a case
-//! does that is about one verb in the middle.
+//! Steps that bring a volume into a pod and out again, call by call, with kubelet's own steps
+//! around them. A case about one verb uses them for everything before and after it.
 
 use super::answer::{Answer, Meant};
 use super::evidence::{Evidence, Stopped};
@@ -13,16 +13,16 @@ use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-/// The case about a first mount, for those that need one to begin.
+/// Case about a first mount, for cases that need one to begin.
 const MOUNT_WORKS: &str = "mount::works";
-/// The case about an unmount, for those that need one to end.
+/// Case about an unmount, for cases that need one to end.
 pub(super) const UNMOUNT_WORKS: &str = "unmount::works";
-/// The case about the device of a volume, for those that need one to begin.
+/// Case about the device of a volume, for cases that need one to begin.
 const ATTACH_WORKS: &str = "attach::works";
 
 impl Subject<'_> {
-    /// Everything before `mount`: of a driver that attaches, its device on the node; the pod's
-    /// directory, made as kubelet makes it.
+    /// Does everything before `mount`. If the driver attaches, attaches and mounts the device.
+    /// Makes the pod's directory as kubelet does.
     pub fn stage(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         if self.attaches() {
             let device = self.attach(volume)?;
@@ -31,7 +31,8 @@ impl Subject<'_> {
         make_directory(volume.target()?.as_path())
     }
 
-    /// `attach` and `waitforattach`, where the driver has them; the device, which may be empty.
+    /// Calls `attach` and `waitforattach`, if the driver has them.
+    /// Returns the device, which may be empty.
     pub fn attach(&mut self, volume: &PodVolume) -> Result<String, Stopped> {
         let options = volume.device_options();
         let call = Call::Attach { options: options.clone(), node: NODE.to_owned() };
@@ -43,7 +44,7 @@ impl Subject<'_> {
         Ok(device)
     }
 
-    /// `mountdevice` on the node's global directory, or what kubelet does instead.
+    /// Calls `mountdevice` for the node's global directory, or does what kubelet does instead.
     pub fn mount_device(&mut self, volume: &PodVolume, device: &str) -> Result<(), Stopped> {
         let (target, options) = (volume.global()?, volume.device_options());
         if is_mounted(&target)? {
@@ -65,8 +66,8 @@ impl Subject<'_> {
         answer.or_blocked(ATTACH_WORKS).map(drop)
     }
 
-    /// `mount`, and nothing else; for a driver that lacks it, kubelet's bind of the global
-    /// directory.
+    /// Calls `mount`, and nothing else.
+    /// For a driver without it, binds the global directory as kubelet does.
     pub fn mount(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         let answer = self.call(&volume.mount_call()?);
         if answer.meant == Meant::NotSupported && self.attaches() {
@@ -76,7 +77,7 @@ impl Subject<'_> {
         Ok(answer)
     }
 
-    /// `unmount`, and nothing else; for a driver that lacks it, kubelet's umount(2).
+    /// Calls `unmount`, and nothing else. For a driver without it, calls umount(2) as kubelet does.
     pub fn unmount(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         let target = volume.target()?;
         let answer = self.call(&Call::Unmount { target: target.clone() });
@@ -87,8 +88,8 @@ impl Subject<'_> {
         Ok(answer)
     }
 
-    /// The volume in the pod, for a case that is about what comes then: blocked if that does not
-    /// work.
+    /// Brings the volume into the pod, for a case about a later step.
+    /// Blocks the case if that does not work.
     pub fn bring_up(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         self.stage(volume)?;
         let answer = self.mount(volume)?.or_blocked(MOUNT_WORKS)?;
@@ -99,14 +100,14 @@ impl Subject<'_> {
         Ok(answer)
     }
 
-    /// Out of the pod and off the node, for a case that is about what was before: blocked if that
-    /// does not work. Removes the directories as kubelet does.
+    /// Takes the volume out of the pod and off the node, for a case about an earlier step.
+    /// Blocks the case if that does not work. Removes the directories as kubelet does.
     pub fn take_down(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         let answer = self.unmount(volume)?.or_blocked(UNMOUNT_WORKS)?;
         self.put_away(volume, &answer)
     }
 
-    /// The directory of a volume that is unmounted, and its device.
+    /// Removes the directory of a volume that is unmounted, and its device.
     pub fn put_away(&mut self, volume: &PodVolume, answer: &Answer) -> Result<(), Stopped> {
         if let Err(error) = remove_directory(volume.target()?.as_path()) {
             let problem = format!("the directory must be removed, but {error}");
@@ -115,7 +116,7 @@ impl Subject<'_> {
         if self.attaches() { self.unstage(volume) } else { Ok(()) }
     }
 
-    /// `unmountdevice` and `detach`, after the last pod.
+    /// Calls `unmountdevice` and `detach`, after the last pod.
     pub fn unstage(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         let target = volume.global()?;
         if is_mounted(&target)? {
@@ -134,20 +135,21 @@ impl Subject<'_> {
         if answer.meant == Meant::NotSupported { Ok(()) } else { answer.or_blocked(ATTACH_WORKS).map(drop) }
     }
 
-    /// How many mounts are at the pod's directory, one above the other.
+    /// Counts the mounts at the pod's directory, one above the other.
     pub fn layers(&self, volume: &PodVolume) -> Result<usize, Stopped> {
         let target = volume.target()?;
         Ok(mount_table::read()?.iter().filter(|entry| entry.target == target.as_path()).count())
     }
 }
 
-/// The cases about `attach` and `waitforattach`, of a volume that is new here or is not.
+/// Returns the cases about `attach` and `waitforattach`, for a volume that is new or already
+/// mounted here.
 fn about_attach(volume: &PodVolume) -> Result<(&'static str, &'static str), Stopped> {
     let again = is_mounted(&volume.global()?)?;
     Ok(if again { ("attach::twice", "attach::wait_again") } else { (ATTACH_WORKS, ATTACH_WORKS) })
 }
 
-/// Kubelet forgets the device of an answer without one.
+/// Returns the device of an answer. Kubelet forgets the device if a success does not name it.
 fn device_of(answer: Answer, otherwise: String, about_it: &'static str) -> Result<String, Stopped> {
     if answer.meant == Meant::NotSupported {
         return Ok(otherwise);
@@ -155,7 +157,7 @@ fn device_of(answer: Answer, otherwise: String, about_it: &'static str) -> Resul
     Ok(answer.or_blocked(about_it)?.status().map(|status| status.device.clone()).unwrap_or_default())
 }
 
-/// Whether kubelet would see a mount point there, dead or alive.
+/// Reports whether kubelet would see a mount point there, dead or alive.
 pub(super) fn is_mounted(target: &TargetPath) -> Result<bool, Stopped> {
     match Place::open(target)? {
         Some(place) => Ok(place.mount_id()?.is_some()),
@@ -163,12 +165,12 @@ pub(super) fn is_mounted(target: &TargetPath) -> Result<bool, Stopped> {
     }
 }
 
-/// With those above it, 0750, as kubelet makes it; one that is there is as good.
+/// Makes a directory and those above it with mode 0750, as kubelet does, unless they are there.
 pub(super) fn make_directory(path: &Path) -> Result<(), Stopped> {
     Ok(std::fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?)
 }
 
-/// As kubelet does, with rmdir(2); one that is gone is as good.
+/// Removes a directory with rmdir(2), as kubelet does. Ignores one that is gone already.
 pub(super) fn remove_directory(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -176,8 +178,7 @@ pub(super) fn remove_directory(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A file with this text, made or overwritten; for what a pod writes and for what is put in a
-/// driver's way.
+/// Makes or overwrites a file with this text: as a pod writes, or as an obstacle for a driver.
 pub(super) fn put(path: &Path, text: impl AsRef<[u8]>) -> std::io::Result<()> {
     File::create(path)?.write_all(text.as_ref())
 }

@@ -1,4 +1,5 @@
-//! The driver under test, as a case sees it: called as kubelet calls it, every call remembered.
+//! The driver under test, as a case sees it: it is called as kubelet calls it, and every call is
+//! recorded.
 
 use super::answer::Answer;
 use super::evidence::Stopped;
@@ -14,52 +15,53 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where kubelet's directory is, in the sandbox: an empty file system of its own.
+/// Kubelet's directory in the sandbox: an empty file system of its own.
 pub(super) const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
-/// The node's name.
+/// Name of the node.
 pub(super) const NODE: &str = "node-1.check";
 
-/// How long the output may stay open after the driver has ended. Kubelet waits for ever.
+/// Limit for the time that the output may stay open after the driver has ended.
+/// Kubelet waits for ever.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The same with a driver that is known to leave it open: one case tells that, all others get on.
+/// The same for a driver that is known to leave it open: one case reports that, the others go on.
 const SHORT_LINGER: Duration = Duration::from_millis(100);
 
-/// Kubelet's, as systemd sets it.
+/// Umask of kubelet, as systemd sets it.
 const UMASK: u32 = 0o022;
 
 /// The driver, in the sandbox of one case.
 #[derive(Debug)]
 pub struct Subject<'a> {
-    /// What the author told.
+    /// Input from the author.
     pub given: &'a Given,
-    /// What is known of the driver.
+    /// Facts about the driver.
     pub facts: &'a Facts,
-    /// Where it is.
+    /// Sandbox that the driver runs in.
     pub inside: &'a Inside,
-    /// How it is executed; a case may change that.
+    /// Terms of its execution; a case may change them.
     pub terms: Terms,
-    /// What is done to it while it runs.
+    /// Fault to inject while it runs.
     pub fault: Option<FaultInjection>,
-    /// What is followed of it. Where that is not permitted it is not executed; see
+    /// Tracing of the driver. If tracing is not permitted, the driver is not executed; see
     /// [`is_possible`](crate::tracer::is_possible).
     pub trace: Option<Trace>,
-    /// What is executed: the driver, or another way to it.
+    /// Path to execute: the driver, or another path to it.
     pub executable: PathBuf,
-    /// Whether the calls that come now are judged by the case alone: no watched case looks at them.
+    /// True if the case alone judges the calls that come now: no watched case looks at them.
     pub excused: bool,
-    /// Different for each case, and the same for the same seed.
+    /// Random numbers: different for each case, but the same for the same seed.
     pub random: fastrand::Rng,
     answers: Vec<Answer>,
     pods: usize,
-    /// What `waitforattach` said last; empty without one.
+    /// Device from the last `waitforattach`; empty without one.
     pub(super) device: String,
     ours: Vec<PathBuf>,
 }
 
 impl<'a> Subject<'a> {
-    /// In a sandbox that was just made.
+    /// Creates a subject in a new sandbox.
     pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
         let linger = if facts.lingers { SHORT_LINGER } else { LINGER };
         let (patience, linger, umask) = (given.patience, Some(linger), Some(UMASK));
@@ -80,56 +82,56 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What is at a path or below it, or is a device of that name, was made or changed by the case
-    /// and not by the driver.
+    /// Declares that the case, not the driver, has made or changed a path, everything below it, or
+    /// the device of that name.
     pub fn ours(&mut self, path: impl Into<PathBuf>) {
         self.ours.push(path.into());
     }
 
-    /// Whether it was.
+    /// Reports whether a path was declared so.
     pub(super) fn is_ours(&self, path: &Path) -> bool {
         self.ours.iter().any(|ours| path.starts_with(ours))
     }
 
-    /// Every call so far, in order.
+    /// Returns all calls so far, in order.
     pub fn answers(&self) -> &[Answer] {
         &self.answers
     }
 
-    /// Whether a call was stopped for which the machine may have been too busy.
+    /// Reports whether a call was stopped while the machine may have been too busy for it.
     pub(super) fn is_unclear(&self) -> bool {
         self.answers.iter().any(|answer| answer.unclear)
     }
 
-    /// How often to repeat what is worth it.
+    /// Returns the number of repetitions, where repeating is useful.
     pub fn repeat(&self) -> usize {
         self.given.repeat
     }
 
-    /// Executes the driver, as kubelet does or as [`Subject::terms`] say.
+    /// Calls the driver, as kubelet does or as [`Subject::terms`] say.
     pub fn call(&mut self, call: &Call) -> Answer {
         self.execute(&call.to_arguments())
     }
 
-    /// The same with any arguments at all.
+    /// Does the same with any arguments.
     pub fn execute(&mut self, arguments: &[OsString]) -> Answer {
         let executable = self.executable.clone();
         self.execute_as(&executable, arguments)
     }
 
-    /// The same by words.
+    /// Does the same with words.
     pub fn words(&mut self, words: &[&str]) -> Answer {
         self.execute(&words.iter().map(OsString::from).collect::<Vec<_>>())
     }
 
-    /// The same by another path to the driver.
+    /// Does the same by another path to the driver.
     pub fn execute_as(&mut self, executable: &Path, arguments: &[OsString]) -> Answer {
         let answer = self.executed(executable, arguments);
         self.answers.push(answer.clone());
         answer
     }
 
-    /// Several calls at the same moment; their answers in the order of the calls.
+    /// Makes several calls at the same moment. Returns their answers in the order of the calls.
     pub fn at_once(&mut self, calls: &[Vec<OsString>]) -> Vec<Answer> {
         let subject = &*self;
         let answers: Vec<_> = std::thread::scope(|scope| {
@@ -141,8 +143,8 @@ impl<'a> Subject<'a> {
         answers
     }
 
-    /// One call in the background, and meanwhile something else; the answer to it, and what came of
-    /// the other.
+    /// Makes one call in the background, and does something else meanwhile.
+    /// Returns the answer and the result of `deed`.
     pub fn beside<T>(&mut self, call: &[OsString], deed: impl FnOnce(&mut Self) -> T) -> (Option<Answer>, T) {
         let (executable, execution) = (self.executable.clone(), self.execution());
         let (answer, done) = std::thread::scope(|scope| {
@@ -154,12 +156,12 @@ impl<'a> Subject<'a> {
         (answer, done)
     }
 
-    /// The volume for another pod, which no one has mounted yet.
+    /// Returns the volume for another pod, where it was never mounted.
     pub fn volume(&mut self) -> Result<PodVolume, Stopped> {
         self.volume_below(Path::new(KUBELET_ROOT))
     }
 
-    /// The same below another kubelet root.
+    /// Does the same below another kubelet root.
     pub fn volume_below(&mut self, kubelet_root: &Path) -> Result<PodVolume, Stopped> {
         let Some(volume) = &self.given.volume else {
             return Err(Stopped::Skipped("needs a volume: give --options or --volume".to_owned()));
@@ -172,17 +174,17 @@ impl<'a> Subject<'a> {
         Ok(volume)
     }
 
-    /// The device of the volume that was attached last; empty if there is none.
+    /// Returns the device of the volume that was attached last; empty without one.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Whether it must be attached and its device mounted before a pod can have it.
+    /// Reports whether the volume must be attached and its device mounted before a pod can have it.
     pub fn attaches(&self) -> bool {
         self.facts.attaches
     }
 
-    /// Whether what is mounted and written here is seen nowhere else.
+    /// Reports whether nothing outside sees the mounts and files that are made here.
     pub fn is_contained(&self) -> bool {
         self.inside.isolation() != Isolation::None
     }
@@ -197,7 +199,7 @@ impl<'a> Subject<'a> {
         Execution { terms, pace, fault, trace, disturbed: self.disturbs() }
     }
 
-    /// Whether the driver is executed in a way that may keep it from answering.
+    /// Reports whether the driver is executed in a way that may prevent an answer.
     fn disturbs(&self) -> bool {
         let terms = &self.terms;
         self.excused
@@ -207,10 +209,10 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// How a call is made.
+/// Settings of one call.
 struct Execution {
     terms: Terms,
-    /// Of the machine, before it.
+    /// Pace of the machine before the call.
     pace: Pace,
     fault: Option<FaultInjection>,
     trace: Option<Trace>,
@@ -218,7 +220,7 @@ struct Execution {
 }
 
 impl Execution {
-    /// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
+    /// Executes one call as kubelet does. Remembers nothing: each call is judged on its own.
     fn play(self, executable: &Path, arguments: &[OsString]) -> Answer {
         let injector = Injector::new(self.fault, self.trace);
         let mut caller = Caller::new(executable);

@@ -1,4 +1,5 @@
-//! The first life of a volume, in a sandbox of its own: what the driver does when nothing is wrong.
+//! Survey of the driver: the first life cycle of a volume, in a sandbox of its own, while nothing
+//! is wrong.
 
 use super::answer::{Answer, Meant};
 use super::evidence::Stopped;
@@ -19,10 +20,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// A file that is looked for at the next mount.
+/// File that is looked for at the next mount.
 const FILE: &str = "check";
 
-/// Learns what there is to learn. What does not work is no error here: cases are about that.
+/// Learns all facts. A failure is no error here: there are cases about it.
 pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     let mut facts = Facts::default();
     let nothing = Facts::default();
@@ -30,7 +31,7 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     let init = subject.call(&Call::Init);
     learn_capabilities(&init, &mut facts);
     facts.attaches = facts.init_works && facts.says_attach && has_an_attachment(&mut subject);
-    // Without a sandbox the mount would be the machine's.
+    // Without a sandbox the mount would be on the machine itself.
     let answers = if given.volume.is_some() && inside.isolation() != Isolation::None {
         let known = facts.clone();
         let mut subject = Subject::new(given, &known, inside, given.seed);
@@ -45,7 +46,7 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     facts.clean = answers.iter().chain([&init]).all(|answer| !answer.is_success() || answer.is_readable());
     let lingers = |answer: &Answer| answer.run.exited.is_some() && answer.run.closed.is_none();
     facts.lingers = answers.iter().chain([&init]).any(lingers);
-    // Its answer is nothing that a mount waits for.
+    // No mount waits for the answer to `getvolumename`.
     let aside = Verb::GetVolumeName.name();
     let hangs = |answer: &Answer| answer.was_stopped() && !answer.unclear && answer.asked.verb() != aside;
     facts.hangs = answers.iter().any(hangs);
@@ -59,7 +60,8 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     facts
 }
 
-/// Whether there is a verb of an attachment. None of them has an effect without its arguments.
+/// Reports whether the driver has a verb of an attachment.
+/// None has an effect without its arguments.
 pub(super) fn has_an_attachment(subject: &mut Subject<'_>) -> bool {
     [Verb::Attach, Verb::WaitForAttach, Verb::MountDevice]
         .into_iter()
@@ -78,13 +80,13 @@ fn learn_capabilities(init: &Answer, facts: &mut Facts) {
     facts.selinux_relabel = capabilities.selinux_relabel;
 }
 
-/// Two pods, one after the other.
+/// Plays two pods, one after the other.
 fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     let first = subject.volume()?;
     subject.call(&Call::GetVolumeName { options: first.device_options() });
     let before = subject.inside.processes()?;
     facts.mount_took = milliseconds(subject.bring_up(&first)?.took());
-    // A daemon is what is still there when all that only releases something is gone.
+    // Daemons are the processes that remain after those that only release something.
     std::thread::sleep(Pace::recent().limit(Duration::from_millis(20)));
     let after = subject.inside.processes()?;
     facts.daemons = after.into_iter().filter(|each| !before.contains(each)).map(|(_, line)| line).collect();
@@ -113,8 +115,8 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Of the root of a volume that is mounted, of what is in it, and of what was made for it
-/// elsewhere, by path.
+/// Returns modes by path: of the root of a mounted volume, of its entries, and of everything that
+/// was made for it elsewhere.
 pub(super) fn modes(subject: &Subject<'_>, volume: &PodVolume) -> Result<BTreeMap<String, u32>, Stopped> {
     let mode_of = |path: &Path| {
         let found = path.symlink_metadata().ok().filter(|found| !found.is_symlink())?;
@@ -143,7 +145,7 @@ fn look(target: &Path, facts: &mut Facts) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// To the size it has: whether the driver has the verb is all we want to know.
+/// Asks to expand to the present size, only to learn whether the driver has the verb.
 fn ask_to_expand(subject: &mut Subject<'_>, volume: &PodVolume, size: u64) -> Result<(), Stopped> {
     let size = volume.capacity.unwrap_or(size);
     let volume = PodVolume { capacity: Some(size), ..volume.clone() };

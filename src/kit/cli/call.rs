@@ -1,4 +1,4 @@
-//! `flexvol call`: any driver, called as kubelet does.
+//! `flexvol call`: calls any driver as kubelet does.
 
 mod shown;
 
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The most that is replayed, in bytes.
+/// Limit for a file of recorded calls, in bytes.
 const CAPTURE: usize = 16 << 20;
 
 /// Call any driver as kubelet does, and say what kubelet would make of it
@@ -67,7 +67,7 @@ pub(super) struct CallDriver {
     volume: VolumeArguments,
 }
 
-/// A call and all that is to be said about it.
+/// Call with all its results.
 struct Called {
     executable: PathBuf,
     asked: Asked,
@@ -111,8 +111,8 @@ impl CallDriver {
         if self.kubelet_log { result.print_log(screen) } else { result.print(screen) }
     }
 
-    /// Directories of volumes are made as kubelet makes them. The first call that fails decides the
-    /// status.
+    /// Makes the recorded calls of a file. It creates directories of volumes as kubelet does. The
+    /// first call that fails decides the status.
     fn replay(&self, executable: &Path, file: &Path, root: &Path, screen: &mut Screen) -> Result<ExitCode> {
         let text =
             files::read_small(file, CAPTURE)?.with_context(|| format!("there is no {}", file.display()))?;
@@ -136,8 +136,8 @@ impl CallDriver {
         Ok(status.unwrap_or(ExitCode::SUCCESS))
     }
 
-    /// What begins with `/` or `.` is a path; anything else a driver's name, whatever is in this
-    /// directory.
+    /// Returns the executable. A driver that begins with `/` or `.` is a path; anything else is a
+    /// driver name, even if the current directory holds a file of this name.
     fn executable(&self) -> Result<PathBuf> {
         let path = Path::new(&self.driver);
         if path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
@@ -153,7 +153,7 @@ impl CallDriver {
         }
     }
 
-    /// What kubelet executes for the driver that is named.
+    /// Returns the executable that kubelet runs for the named driver.
     fn installed(&self) -> Result<PathBuf> {
         let text = self.driver.to_string_lossy();
         let named = if text.contains('~') {
@@ -165,7 +165,7 @@ impl CallDriver {
         driver_dir::executable(&driver_dir::find(self.plugin_dir.as_deref())?, &name)
     }
 
-    /// The pod whose directory is named, or any.
+    /// Returns the pod whose directory is named, or a made-up pod.
     fn pod(&self) -> PodRef {
         let target = self.arguments.first().and_then(|target| TargetPath::parse(target).ok());
         let uid = target.map(|target| VolumeDir::of(&target)).filter(|dir| dir.driver.is_some());
@@ -180,7 +180,7 @@ impl CallDriver {
     }
 }
 
-/// A Success after which a pod would have the node's own disk.
+/// Reports a Success without a mount: a pod would write to the node's own disk.
 fn mounted_nothing(asked: &Asked, verdict: &Verdict) -> Option<Finding> {
     let verb = Verb::parse(asked.verb().as_ref()).filter(|_| verdict.is_success())?;
     let fix = match verb {

@@ -21,7 +21,7 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// Nothing is overwritten: it may have been edited.
+    /// Writes the chart. Existing files are not overwritten: they may have been edited.
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let values = serde_json::from_str(&self.values).context("read the values")?;
         let files = chart::files(&self.marked, &values);

@@ -1,4 +1,4 @@
-//! `flexvol check`: whether a driver is what kubelet needs, case by case.
+//! `flexvol check`: checks case by case whether a driver is what kubelet needs.
 
 mod arguments;
 mod list;
@@ -88,7 +88,7 @@ enum Format {
 }
 
 impl Check {
-    /// An error is one of wrong usage or of the kit itself: no driver fails because of it.
+    /// Runs the command. Errors are wrong usage or failures of the kit itself, never of a driver.
     pub(super) fn run(&self, screen: &mut Screen) -> ExitCode {
         let done = match &self.action {
             Some(Action::List(list)) => list.run(screen),
@@ -110,7 +110,7 @@ impl Check {
         let chosen = self.run.chosen()?;
         let driver = self.driver.as_deref().ok_or_else(|| Failure::call("name a driver"))?;
         let given = self.run.given(driver)?;
-        // Before the work: a file that cannot be written is no reason to do it twice.
+        // Create the file before the run: if it cannot be written, no run is wasted.
         let create = |file: &PathBuf| {
             File::create(file).with_context(|| format!("write the report to {}", file.display()))
         };
@@ -132,7 +132,7 @@ impl Check {
         Ok(ExitCode::from(report.exit_status()))
     }
 
-    /// `--json` is every command's.
+    /// Returns the format; the global `--json` selects JSON, too.
     fn format(&self, screen: &Screen) -> Result<Format> {
         match (self.format, screen.wants_json()) {
             (None | Some(Format::Json), true) => Ok(Format::Json),
@@ -153,7 +153,7 @@ fn rendered(format: Format, report: &Report, paint: text::Paint<'_>) -> Result<S
     })
 }
 
-/// Wrong usage.
+/// Returns an error for wrong usage.
 fn wrong(text: impl Into<String>) -> anyhow::Error {
     Failure::call(text).into()
 }

@@ -1,7 +1,7 @@
-//! The kit's command line: one file a subcommand, each a thin adapter that calls the library and
+//! The kit's command line: one file per subcommand, each a thin adapter that calls the library and
 //! prints.
 //!
-//! Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their `--help`.
+//! Exit status: 0 done, 1 failed, 2 wrong usage; the `--help` of a command lists its other values.
 
 mod call;
 mod chart;
@@ -68,7 +68,7 @@ enum Command {
     Man(Man),
 }
 
-/// Reads the command line (`arguments[0]` is the program) and does what it says.
+/// Reads the command line (`arguments[0]` is the program) and runs its command.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     program::main::<Cli>(arguments)
 }
@@ -82,7 +82,7 @@ impl Program for Cli {
         self.command.run(arguments.first().map(OsString::as_os_str).unwrap_or_default(), screen)
     }
 
-    /// Arguments that no call has are wrong usage.
+    /// Returns message and exit status; arguments that no call accepts are wrong usage.
     fn failed(error: Error) -> (String, u8) {
         let status = if code_of(&error) == Code::BadCall { USAGE } else { 1 };
         (to_failure(error).message(), status)
@@ -90,7 +90,7 @@ impl Program for Cli {
 }
 
 impl Command {
-    /// `program` is what it was called as.
+    /// Runs the command. `program` is the name by which the program was called.
     fn run(self, program: &OsStr, screen: &mut Screen) -> Result<ExitCode> {
         match self {
             Self::Probe(command) => command.run(screen),
@@ -103,7 +103,7 @@ impl Command {
             Self::Check(command) => Ok(command.run(screen)),
             Self::Chart(command) => command.run(screen),
             Self::Completions(command) => command.run("flexvol-kit", Cli::command(), screen),
-            // The first page is that of `flexvol`.
+            // Write only the pages of the commands: the first page is that of `flexvol`.
             Self::Man(Man { output: Some(directory), .. }) => man::write_commands(Cli::command(), &directory),
             Self::Man(command) => command.run(Cli::command(), screen),
         }
@@ -124,7 +124,7 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let about = command.get_about().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
             assert!(about.len() > 20 && !about.ends_with('.'), "{about}");
-            // Where columns are aligned, a line that is broken is not.
+            // Aligned columns are lost if a line is wrapped.
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let is_aligned = |line: &str| line.starts_with("  ") && line.trim_start().contains("  ");
             let broken = help.lines().find(|line| is_aligned(line) && line.chars().count() > 100);

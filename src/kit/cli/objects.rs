@@ -1,4 +1,4 @@
-//! What kubectl applies, read from files: what `pod` and `check` have in common.
+//! Reads the objects that kubectl applies from files; used by `pod`, `check` and others.
 
 use crate::objects::Objects;
 use anyhow::{Context as _, Result};
@@ -9,13 +9,13 @@ use flexvol_protocol::text::one_line;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What an API server takes at most.
+/// Limit for a file, in bytes: the most that an API server accepts.
 pub(super) const FILE_LIMIT: usize = 3 << 20;
 
-/// Stands for standard input, as kubectl has it.
+/// Name of standard input, as in kubectl.
 const STDIN: &str = "-";
 
-/// The objects of all files together; `-` is standard input.
+/// Reads the objects of all files together; `-` is standard input.
 pub(super) fn read<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<Objects> {
     let mut objects = Objects::default();
     for path in paths {
@@ -27,7 +27,7 @@ pub(super) fn read<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<O
     Ok(objects)
 }
 
-/// A file of an author, or standard input.
+/// Reads a file that a user wrote, or standard input; fails if it is too large.
 pub(super) fn read_text(file: &Path) -> Result<String> {
     let name = name(file);
     let mut text = String::new();
@@ -37,7 +37,7 @@ pub(super) fn read_text(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// What a file is called in messages.
+/// Returns the name of a file for messages.
 pub(super) fn name(file: &Path) -> String {
     let is_stdin = file == Path::new(STDIN);
     if is_stdin { "standard input".to_owned() } else { one_line(&file.display().to_string(), usize::MAX) }
@@ -52,7 +52,7 @@ pub(super) fn open(file: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(files::open_regular(file)?.ok_or_else(missing)?))
 }
 
-/// A volume of a pod, for people.
+/// Returns the title of a pod's volume, for people.
 pub(super) fn title(volume: &PodVolume) -> String {
     let pod = &volume.options.pod;
     let word = |word: &Option<String>| word.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `flexvol pod`: the volumes of pods, up and down, without a cluster.
+//! `flexvol pod`: brings the volumes of pods up or down, without a cluster.
 
 mod life;
 mod rehearsal;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What a running kubelet has in its directory.
+/// Entries in the root directory of a running kubelet.
 const OF_KUBELET: [&str; 3] = ["plugins_registry", "device-plugins", "cpu_manager_state"];
 
 /// Bring the volumes of a pod up or down, from its YAML, without a cluster
@@ -136,7 +136,8 @@ impl Pod {
 }
 
 impl Common {
-    /// A symlink in it is the admin's. A kubelet at work there would take our pods for orphans.
+    /// Returns the root directory; the admin may use symlinks in it. Fails if it belongs to a
+    /// kubelet, which would treat our pods as orphans.
     fn root(&self) -> Result<PathBuf> {
         let root = std::path::absolute(&self.root).context("find the directory of --root")?;
         if locate::kubelets()?.iter().any(|kubelet| kubelet.root_dir == root) {

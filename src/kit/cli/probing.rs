@@ -1,4 +1,4 @@
-//! What `probe` and `watch` have in common: which directory, and whose prober.
+//! Arguments that `probe` and `watch` share: the plugin directory, and the kubelet to imitate.
 
 use crate::prober::Behaviour;
 use anyhow::Result;
@@ -18,12 +18,12 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    /// The directory that was named, or the one kubelet reads.
+    /// Returns the directory that was named, or the one that kubelet reads.
     pub(super) fn plugin_dir(&self) -> Result<PathBuf> {
         driver_dir::find(self.plugin_dir.as_deref())
     }
 
-    /// Whose prober it is; without a word the documented one.
+    /// Returns the behaviour of the prober, by default the documented one.
     pub(super) fn behaviour(&self) -> Behaviour {
         self.as_kubelet.unwrap_or(Behaviour::Design)
     }

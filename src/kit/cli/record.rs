@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long it is waited for at a time.
+/// Limit for one wait for an execution.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Write down the calls that kubelet makes, without secrets, to be made again elsewhere
@@ -87,7 +87,7 @@ impl Record {
     }
 }
 
-/// A script's interpreter comes before it.
+/// Returns the call of a process. In the words of a script, its interpreter comes first.
 fn capture(pid: i32, executables: &[PathBuf]) -> Option<Captured> {
     let words = process::words_once(pid, |words| at(words, executables).is_some())?;
     let at = at(&words, executables)?;
@@ -100,7 +100,7 @@ fn at(words: &[OsString], executables: &[PathBuf]) -> Option<usize> {
     let name = |path: &Path| {
         path.components().rev().take(2).map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>()
     };
-    // In a container the same directory has another name.
+    // Compare only the last two parts: in a container, the same directory has another path.
     let is_one = |word: &OsString| executables.iter().any(|path| name(path) == name(Path::new(word)));
     words.iter().take(3).position(is_one)
 }

@@ -69,7 +69,7 @@ fn target(name: &str) -> Result<String, Failure> {
     Err(Failure::options(format!("no volume goes to {name:?}: write one of {all}, or leave out --to")))
 }
 
-/// A file and what became of it.
+/// File with its translation.
 type Done = (PathBuf, Translated);
 
 impl Translate {
@@ -160,7 +160,7 @@ fn push(list: &mut Value, entry: Value) {
     }
 }
 
-/// Every text, as documents of one. What other programs read is printed as it is.
+/// Prints all texts as documents of one stream. A program that reads them gets them unchanged.
 fn print(screen: &mut Screen, all: &[Done]) -> Result<()> {
     let mut text = String::new();
     for (_, done) in all {

@@ -1,4 +1,4 @@
-//! `flexvol validate`: what is wrong with volumes, from their files, or from a cluster's objects.
+//! `flexvol validate`: finds errors of volumes in files, or in the objects of a cluster.
 
 mod cluster;
 mod take_over;
@@ -91,7 +91,7 @@ pub(super) struct Validate {
     rules: bool,
 }
 
-/// Where the objects are from.
+/// Origin of the objects.
 enum Origin {
     Files(usize),
     Cluster { secrets_read: bool },
@@ -131,7 +131,7 @@ fn alias(text: &str) -> Result<(DriverName, Meaning), Failure> {
 }
 
 impl Validate {
-    /// `program` is what it was called as.
+    /// Runs the command. `program` is the name by which the program was called.
     pub(super) fn run(&self, program: &OsStr, screen: &mut Screen) -> Result<ExitCode> {
         if self.rules {
             return print_rules(screen);
@@ -139,7 +139,7 @@ impl Validate {
         let read = self.gathered(program).and_then(|gathered| Ok((gathered, self.installed()?)));
         let ((gathered, origin), installed) = match read {
             Ok(read) => read,
-            // 1 is for what is wrong in the files.
+            // Status 1 means errors in the files.
             Err(error) => {
                 say(&to_failure(error).message(), screen.wants_json());
                 return Ok(ExitCode::from(USAGE));
@@ -158,7 +158,7 @@ impl Validate {
         Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// What is there, and where it is from.
+    /// Returns all objects, and their origin.
     fn gathered(&self, program: &OsStr) -> Result<(Gathered, Origin)> {
         let mut gathered = Gathered::default();
         if !self.files.is_empty() {
@@ -251,7 +251,7 @@ impl Validate {
     }
 }
 
-/// A file of an author as a whole; what is larger is that of a cluster, and is read object by
+/// Gathers a whole file of a user. A larger file comes from a cluster, and is read object by
 /// object.
 fn gather(gathered: &mut Gathered, path: &Path) -> Result<()> {
     let name = objects::name(path);
@@ -269,7 +269,7 @@ fn gather(gathered: &mut Gathered, path: &Path) -> Result<()> {
         .map_err(|why| Failure::options(format!("{name}: {}", why.message())))?)
 }
 
-/// The files of a directory that kubectl would apply.
+/// Returns the files of a directory that kubectl would apply.
 pub(super) fn manifests(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let is_one = |path: &PathBuf| {
@@ -290,7 +290,7 @@ fn line(screen: &Screen, Finding { file, line, severity, rule, message }: &Findi
     format!("{}: {severity}: {} [{rule}]", place(file, *line), one_line(message, usize::MAX))
 }
 
-/// An object of a cluster has no line.
+/// Returns file and line; an object of a cluster has no line.
 fn place(file: &str, line: usize) -> String {
     if line == 0 { file.to_owned() } else { format!("{file}:{line}") }
 }
@@ -323,13 +323,13 @@ fn print_rules(screen: &mut Screen) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The side file of every driver in a plugin directory; a driver without one has the defaults.
+/// Returns the settings of every driver in a plugin directory: its side file, or the defaults.
 fn side_files(directory: &Path) -> Result<Vec<(DriverName, Settings)>> {
     let entries = fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let mut all = Vec::new();
     for entry in entries {
         let entry = entry.with_context(|| format!("read {}", directory.display()))?;
-        // What is no driver's name is none to kubelet either.
+        // Kubelet, too, ignores directories whose name is no driver name.
         let Ok(name) = DriverName::from_directory(entry.file_name()) else { continue };
         let file = entry.path().join(SIDE_FILE);
         let settings = match read_settings(&file) {

@@ -16,7 +16,7 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How many lines the table on a terminal has, and how many events stand below it.
+/// Limits for the display on a terminal: rows of the table, and events below it.
 const ROWS: usize = 40;
 const LAST: usize = 8;
 
@@ -72,11 +72,11 @@ impl Watch {
     }
 }
 
-/// How events are shown.
+/// Form in which events are shown.
 enum View {
     Json,
     Lines,
-    /// With the last events.
+    /// Table of the drivers, with the last events.
     Table(VecDeque<String>),
 }
 
@@ -105,7 +105,7 @@ impl View {
     }
 }
 
-/// The whole screen again: clear, table, last events.
+/// Redraws the whole screen: clear, table, last events.
 fn table(watcher: &Watcher, last: &VecDeque<String>, screen: &mut Screen) -> Result<()> {
     let stats = watcher.stats();
     screen.text("\x1b[H\x1b[2J")?;

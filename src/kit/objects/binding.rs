@@ -1,5 +1,5 @@
-//! Which volume a claim has, as the cluster's binder would decide: by name, by the volume's own
-//! word, and else the smallest that fits.
+//! Finds the volume of a claim as the cluster's binder would: by name, by the volume's own
+//! reference, or the smallest volume that fits.
 
 use super::pod::Pod;
 use super::volume::{Claim, PersistentVolume};
@@ -7,7 +7,7 @@ use super::{Key, Objects};
 use flexvol_protocol::failure::{Failure, Result};
 
 impl Objects {
-    /// The volume behind a claim of a pod.
+    /// Returns the volume behind a claim of a pod.
     pub(super) fn bound_to(&self, key: &Key, pod: &Pod) -> Result<&PersistentVolume> {
         let title = format!("{}: claim {}/{}", pod.title(), key.0, key.1);
         let reserved = self.volumes.values().find(|volume| volume.claim.as_ref() == Some(key));
@@ -26,7 +26,7 @@ impl Objects {
         }
     }
 
-    /// The claim of a volume, if it has one among these objects.
+    /// Returns the claim of a volume, if these objects contain one.
     pub(super) fn claim_of(&self, volume: &PersistentVolume) -> Option<&Claim> {
         let names_it = |claim: &&Claim| claim.volume.as_ref() == Some(&volume.name);
         volume.claim.as_ref().and_then(|key| self.claims.get(key)).or_else(|| {
@@ -35,7 +35,8 @@ impl Objects {
         })
     }
 
-    /// The claims that name a `FlexVolume`, or seem to want one, and cannot be bound to it; why.
+    /// Returns the claims that name a `FlexVolume`, or seem to want one, and cannot be bound to it,
+    /// with the reason.
     pub fn misfits(&self) -> Vec<(Key, String)> {
         let why = |claim: &Claim| match &claim.volume {
             Some(name) => {
@@ -47,7 +48,7 @@ impl Objects {
         self.claims.values().filter_map(|claim| Some((claim.key.clone(), why(claim)?))).collect()
     }
 
-    /// Why a claim that names no volume finds none of those that are there.
+    /// Explains why a claim that names no volume finds none of the existing ones.
     fn unbound(&self, claim: &Claim) -> Option<String> {
         let volumes = || self.volumes.values().filter(|volume| volume.flex.is_some());
         let reserved = volumes().find(|volume| volume.claim.as_ref() == Some(&claim.key));
@@ -55,7 +56,7 @@ impl Objects {
             return takes_default(found, claim);
         }
         let is_free = |volume: &&PersistentVolume| volume.claim.is_none();
-        // A class of its own may be one that makes volumes.
+        // Prefer the class of the claim: a different class may be one that provisions volumes.
         let near = volumes().filter(is_free).find(|volume| volume.class == claim.class);
         let else_fits = |volume: &&PersistentVolume| {
             let same = Claim { class: volume.class.clone(), ..claim.clone() };
@@ -90,7 +91,7 @@ impl Objects {
     }
 }
 
-/// What the binder holds against a volume that a claim names. Labels it does not look at then.
+/// Returns the binder's objection to a volume that a claim names. The binder ignores labels then.
 fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
     let name = &volume.name;
     if volume.claim.as_ref().is_some_and(|other| *other != claim.key) {
@@ -110,7 +111,8 @@ fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
     None
 }
 
-/// A claim that says no class gets the default one, if the cluster has one, and then a new volume.
+/// Warns of a claim without a class: it gets the default class, if there is one, and then a new
+/// volume.
 fn takes_default(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
     (claim.takes_default && volume.class.is_empty()).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! Reading a tree of values with errors that name the object and the field, and never a value.
+//! Reads a tree of values; its errors name the object and the field, and never a value.
 
 use super::rules;
 use flexvol_protocol::failure::{Failure, Result};
@@ -6,27 +6,27 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What an absent field reads as, in Go and here.
+/// Value of an absent field, as in Go.
 static ABSENT: Value = Value::Null;
 
-/// One value and the way to it.
+/// Value, and the path to it.
 #[derive(Clone, Debug)]
 pub(super) struct Field<'a> {
     value: &'a Value,
     /// Kind and name of the object.
     object: Cow<'a, str>,
-    /// Such as `spec.volumes[0].name`; empty for the object itself.
+    /// Path such as `spec.volumes[0].name`; empty for the object itself.
     path: String,
 }
 
 impl<'a> Field<'a> {
-    /// A document, which must be a mapping.
+    /// Returns the field of a document, which must be a mapping.
     pub(super) fn of_object(value: &'a Value) -> Result<Self> {
         let field = Self { value, object: "a document".into(), path: String::new() };
         field.members().map(|_| field.clone())
     }
 
-    /// The same, named by its kind and name from now on.
+    /// Returns the same field, named in messages by kind and name of the object.
     pub(super) fn of_kind(self, kind: &str) -> Result<Self> {
         let name = self.get("metadata")?.get("name")?.text()?.unwrap_or_default();
         let object = if name.is_empty() { format!("a {kind}") } else { format!("{kind} {name}") };
@@ -37,14 +37,14 @@ impl<'a> Field<'a> {
         self.value
     }
 
-    /// A member; absent where there is none.
+    /// Returns a member; an absent one if it does not exist.
     pub(super) fn get(&self, key: &str) -> Result<Self> {
         let value = self.members()?.and_then(|map| map.get(key)).unwrap_or(&ABSENT);
         let dot = if self.path.is_empty() { "" } else { "." };
         Ok(Self { value, object: self.object.clone(), path: format!("{}{dot}{key}", self.path) })
     }
 
-    /// The same through several mappings.
+    /// Returns the member at the end of several keys.
     pub(super) fn at(&self, keys: &[&str]) -> Result<Self> {
         keys.iter().try_fold(self.clone(), |field, key| field.get(key))
     }
@@ -53,7 +53,7 @@ impl<'a> Field<'a> {
         self.value.is_null()
     }
 
-    /// The entries of a list.
+    /// Returns the entries of a list.
     pub(super) fn list(&self) -> Result<Vec<Self>> {
         let entries = match self.value {
             Value::Null => return Ok(Vec::new()),
@@ -83,12 +83,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Text that must be there.
+    /// Returns text that must exist.
     pub(super) fn required(&self) -> Result<&'a str> {
         self.text()?.filter(|text| !text.is_empty()).ok_or_else(|| self.error("is missing: it is required"))
     }
 
-    /// A boolean, false where there is none.
+    /// Returns a boolean, false if absent.
     pub(super) fn flag(&self) -> Result<bool> {
         match self.value {
             Value::Null => Ok(false),
@@ -97,7 +97,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A group's number as the API server takes it.
+    /// Returns the number of a group, within the range of the API server.
     pub(super) fn group(&self) -> Result<Option<u32>> {
         match self.value {
             Value::Null => Ok(None),
@@ -109,19 +109,19 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A mapping of strings.
+    /// Returns a mapping of strings.
     pub(super) fn texts(&self) -> Result<BTreeMap<String, String>> {
         let entries = self.members()?.into_iter().flatten();
         let entry = |(key, value): (&String, &Value)| match value {
             Value::String(text) => Ok((key.clone(), text.clone())),
-            // Go reads null into a string as nothing.
+            // Go reads null as an empty string.
             Value::Null => Ok((key.clone(), String::new())),
             other => Err(Failure::options(format!("{}[{key:?}] {}", self.place(), not_a_string(other)))),
         };
         entries.map(entry).collect()
     }
 
-    /// A list of strings.
+    /// Returns a list of strings.
     pub(super) fn words(&self) -> Result<Vec<String>> {
         self.list()?.iter().map(|entry| entry.required().map(str::to_owned)).collect()
     }
@@ -141,7 +141,7 @@ impl<'a> Field<'a> {
         Err(self.get(stranger)?.error(&format!("is no field: {fix}")))
     }
 
-    /// What is wrong here.
+    /// Returns an error about this field.
     pub(super) fn error(&self, what: &str) -> Failure {
         Failure::options(format!("{} {what}", self.place()))
     }
@@ -169,7 +169,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of an object in a namespace.
+    /// Reads the identity of an object in a namespace.
     pub(super) fn read(field: &Field<'_>) -> Result<Self> {
         let metadata = field.get("metadata")?;
         let name = metadata.get("name")?;
@@ -182,7 +182,7 @@ impl Identity {
     }
 }
 
-/// A namespace's name, `default` where there is none.
+/// Returns the name of a namespace, `default` if absent.
 pub(super) fn namespace(field: &Field<'_>) -> Result<String> {
     if field.text()?.is_none_or(str::is_empty) {
         return Ok("default".to_owned());
@@ -191,12 +191,12 @@ pub(super) fn namespace(field: &Field<'_>) -> Result<String> {
     field.required().map(str::to_owned)
 }
 
-/// The name of a pod's volume or of a namespace.
+/// Checks the name of a pod's volume or of a namespace.
 pub(super) fn is_label(field: &Field<'_>) -> Result<()> {
     if rules::is_label(field.required()?) { Ok(()) } else { Err(field.error(rules::LABEL)) }
 }
 
-/// The name of most objects.
+/// Checks the name of most objects.
 pub(super) fn is_subdomain(field: &Field<'_>) -> Result<()> {
     if rules::is_subdomain(field.required()?) { Ok(()) } else { Err(field.error(rules::SUBDOMAIN)) }
 }

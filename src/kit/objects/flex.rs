@@ -1,4 +1,4 @@
-//! `flexVolume`, the same in a pod and in a PV but for the namespace of its Secret.
+//! `flexVolume`: the same in a pod and in a PV, except for the namespace of its Secret.
 
 use super::fields::{Field, is_subdomain, namespace};
 use super::rules::is_reserved;
@@ -6,35 +6,35 @@ use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::Result;
 use std::collections::BTreeMap;
 
-/// Who writes `flexVolume`.
+/// Kind of the object that holds a `flexVolume`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Pod,
     Volume,
 }
 
-/// What `flexVolume` says.
+/// Content of a `flexVolume`.
 #[derive(Clone, Debug)]
 pub(super) struct FlexVolume {
     pub(super) driver: DriverName,
-    /// Mostly empty.
+    /// Type of the file system; mostly empty.
     pub(super) fs_type: String,
-    /// In a PV it means nothing.
+    /// True if the volume is read-only; without effect in a PV.
     pub(super) read_only: bool,
     pub(super) options: BTreeMap<String, String>,
     pub(super) secret: Option<SecretReference>,
 }
 
-/// A Secret by name.
+/// Reference to a Secret.
 #[derive(Clone, Debug)]
 pub(super) struct SecretReference {
-    /// In a PV only; otherwise the pod's.
+    /// Namespace of the Secret, only in a PV; otherwise it is the pod's.
     pub(super) namespace: Option<String>,
     pub(super) name: String,
 }
 
 impl FlexVolume {
-    /// `None` if the field is absent.
+    /// Reads the field; `None` if it is absent.
     pub(super) fn read(field: &Field<'_>, owner: Owner) -> Result<Option<Self>> {
         if field.is_absent() {
             return Ok(None);
@@ -56,7 +56,7 @@ impl SecretReference {
         let known: &[&str] = if owner == Owner::Pod { &["name"] } else { &["name", "namespace"] };
         field.only(known)?;
         let name = field.get("name")?;
-        // A reference without a name is none to kubelet.
+        // Kubelet ignores a reference without a name.
         if name.text()?.is_none_or(str::is_empty) {
             return Ok(None);
         }

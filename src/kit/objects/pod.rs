@@ -1,4 +1,4 @@
-//! Pods, and the templates of what makes pods.
+//! Pods, and pod templates of other objects.
 
 use super::fields::{Field, Identity, is_label, is_subdomain};
 use super::flex::{FlexVolume, Owner};
@@ -9,7 +9,7 @@ use flexvol_protocol::failure::Result;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 
-/// What matters of a pod.
+/// Relevant fields of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
     pub(super) identity: Identity,
@@ -20,7 +20,7 @@ pub(super) struct Pod {
     pub(super) sources: Vec<(String, Source)>,
 }
 
-/// Where a volume comes from.
+/// Source of a volume.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     Flex(FlexVolume),
@@ -28,12 +28,12 @@ pub(super) enum Source {
         claim: String,
         read_only: bool,
     },
-    /// Of a made-up pod: the PV itself.
+    /// PV itself, for a made-up pod.
     Volume(String),
 }
 
 impl Pod {
-    /// A pod, or the one a template would make; `None` for a kind without pods.
+    /// Reads a pod, or the pod that a template would make; `None` for a kind without pods.
     pub(super) fn read(kind: &str, object: &Field<'_>) -> Result<Option<Self>> {
         let Some(template) = template(kind, object)? else { return Ok(None) };
         let (mut identity, spec) = (Identity::read(object)?, template.get("spec")?);
@@ -53,7 +53,7 @@ impl Pod {
         }))
     }
 
-    /// A pod that uses one PV and nothing else.
+    /// Creates a pod that uses one PV and nothing else.
     pub(super) fn made_up_for(volume: &PersistentVolume, claim: Option<&Claim>) -> Self {
         let namespace =
             claim.map(|claim| &claim.key.0).or(volume.claim.as_ref().map(|(namespace, _)| namespace));
@@ -73,12 +73,12 @@ impl Pod {
         self.identity.key()
     }
 
-    /// For messages.
+    /// Returns its name for messages.
     pub(super) fn title(&self) -> String {
         format!("pod {}/{}", self.identity.namespace, self.identity.name)
     }
 
-    /// What `mount` is told of it.
+    /// Returns the data of the pod that `mount` receives.
     pub(super) fn reference(&self) -> PodRef {
         PodRef {
             name: Some(self.identity.name.clone()),
@@ -89,7 +89,7 @@ impl Pod {
     }
 }
 
-/// The pod itself or the template of one. Other kinds may use the words for anything.
+/// Returns the pod itself, or its template. Other kinds may use the same field names for anything.
 fn template<'a>(kind: &str, object: &Field<'a>) -> Result<Option<Field<'a>>> {
     if kind == "Pod" {
         return Ok(Some(object.clone()));
@@ -140,7 +140,7 @@ fn source(volume: &Field<'_>) -> Result<Option<Source>> {
     Ok(Some(Source::Claim { claim: name.required()?.to_owned(), read_only }))
 }
 
-/// The claims a `StatefulSet` makes for its first pod.
+/// Returns the claims that a `StatefulSet` makes for its first pod.
 fn templates_of_claims(object: &Field<'_>, pod: &str) -> Result<Vec<(String, Source)>> {
     let templates = object.at(&["spec", "volumeClaimTemplates"])?.list()?;
     let source = |template: &Field<'_>| {
@@ -152,7 +152,7 @@ fn templates_of_claims(object: &Field<'_>, pod: &str) -> Result<Vec<(String, Sou
     templates.iter().map(source).collect()
 }
 
-/// It becomes a directory's name.
+/// Returns the given uid, which becomes the name of a directory.
 fn given_uid(field: &Field<'_>) -> Result<String> {
     let uid = field.required()?;
     let plain = uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -162,8 +162,8 @@ fn given_uid(field: &Field<'_>) -> Result<String> {
     Err(field.error("must be a UUID: remove it, and one is made from the pod's name"))
 }
 
-/// The same for the same pod, so that `down` finds what `up` made. In the form of a UUID of version
-/// 8.
+/// Returns a uid in the form of a UUID of version 8. It is the same for the same pod, so that
+/// `down` finds what `up` made.
 fn made_up_uid(identity: &Identity) -> String {
     let digest = Sha256::digest(format!("{}/{}", identity.namespace, identity.name));
     let mut bytes = [0; 16];

@@ -1,4 +1,4 @@
-//! Secrets, of which a driver gets every key if the type is its name.
+//! Secrets. A driver gets every key of a Secret if the type is its name.
 
 use super::Key;
 use super::fields::Field;
@@ -8,10 +8,10 @@ use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::secret::Secret;
 use std::collections::BTreeMap;
 
-/// What a Secret without a type is.
+/// Type of a Secret that names no type.
 const DEFAULT_TYPE: &str = "Opaque";
 
-/// A Secret, decoded.
+/// Decoded Secret.
 #[derive(Clone, Debug)]
 pub(super) struct SecretObject {
     kind: String,
@@ -19,7 +19,7 @@ pub(super) struct SecretObject {
 }
 
 impl SecretObject {
-    /// `stringData` is written over `data`, as the API server does.
+    /// Reads a Secret. `stringData` overrides `data`, as in the API server.
     pub(super) fn read(field: &Field<'_>) -> Result<Self> {
         let (encoded, plain) = (field.get("data")?, field.get("stringData")?);
         let mut data = BTreeMap::new();
@@ -39,7 +39,7 @@ impl SecretObject {
         Ok(Self { kind: kind.to_owned(), data })
     }
 
-    /// All keys, if kubelet would hand them to this driver.
+    /// Returns all keys, if kubelet would pass them to this driver.
     pub(super) fn for_driver(&self, key: &Key, driver: &DriverName) -> Result<BTreeMap<String, Secret>> {
         if self.kind == driver.to_string() {
             return Ok(self.data.clone());

@@ -1,4 +1,4 @@
-//! Persistent volumes and the claims to them.
+//! Persistent volumes, and claims to them.
 
 use super::Key;
 use super::fields::{Field, Identity, is_subdomain, namespace};
@@ -10,15 +10,15 @@ use flexvol_protocol::quantity::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What matters of a `PersistentVolume`.
+/// Relevant fields of a `PersistentVolume`.
 #[derive(Clone, Debug)]
 pub(super) struct PersistentVolume {
     pub(super) name: String,
     /// `None` for every other kind of storage.
     pub(super) flex: Option<FlexVolume>,
-    /// In bytes.
+    /// Capacity, in bytes.
     pub(super) capacity: Option<u64>,
-    /// The claim it is reserved for or bound to.
+    /// Claim that it is reserved for or bound to.
     pub(super) claim: Option<Key>,
     pub(super) modes: BTreeSet<String>,
     pub(super) class: String,
@@ -45,7 +45,7 @@ impl PersistentVolume {
         })
     }
 
-    /// What keeps kubelet from ever mounting it.
+    /// Fails if kubelet would never mount it.
     pub(super) fn check(&self) -> Result<()> {
         if self.has_mount_options {
             return Err(Failure::options(format!(
@@ -58,18 +58,18 @@ impl PersistentVolume {
     }
 }
 
-/// What matters of a `PersistentVolumeClaim`.
+/// Relevant fields of a `PersistentVolumeClaim`.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) key: Key,
-    /// The PV it is bound to or wants.
+    /// PV that it is bound to or requests.
     pub(super) volume: Option<String>,
     pub(super) modes: BTreeSet<String>,
     pub(super) class: String,
-    /// Whether the cluster's default class gets in: none is said, and nothing is bound yet.
+    /// True if it gets the cluster's default class: it names no class, and is not bound yet.
     pub(super) takes_default: bool,
     pub(super) labels: BTreeMap<String, String>,
-    /// In bytes.
+    /// Requested size, in bytes.
     pub(super) request: u64,
 }
 
@@ -104,7 +104,8 @@ fn class(metadata: &Field<'_>, spec: &Field<'_>) -> Result<String> {
     Ok(annotation.or(spec.get("storageClassName")?.text()?).unwrap_or_default().to_owned())
 }
 
-/// Bytes. Kubernetes' `k` is a thousand and its `m` a thousandth, unlike a driver's.
+/// Returns a size in bytes. Unlike in a driver, `k` is a thousand and `m` a thousandth, as in
+/// Kubernetes.
 fn size(field: &Field<'_>) -> Result<Option<u64>> {
     let text = match field.value() {
         Value::Null => return Ok(None),

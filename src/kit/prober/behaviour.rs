@@ -1,4 +1,4 @@
-//! Whose prober: that of the design, or that of a release of Kubernetes.
+//! Behaviour of probers: that of the design, or that of a release of Kubernetes.
 
 use flexvol_kubelet::scan::{Failed, Finding, Found, Scan, Stage};
 use flexvol_linux::fs::watch_tree::Hidden;
@@ -6,19 +6,19 @@ use flexvol_protocol::failure::{Failure, Result};
 use std::ffi::OsStr;
 use std::str::FromStr;
 
-/// How a prober follows its plugin directory.
+/// Way in which a prober follows its plugin directory.
 ///
 /// | | design | 1.24 to 1.36 | 1.10 to 1.23 |
 /// |---|---|---|---|
-/// | probes | when signalled, at most once a second | at each look-up of a volume plugin | so too |
-/// | runs again | the drivers that changed | so too | so too |
-/// | passes over | every path with a dot name in it | a dot name at the end of the path | so too |
-/// | `init` fails | the driver is out | its old version stays, `init` runs at each look-up | so too |
-/// | another's fails | no matter | no matter | what was found in that probe is forgotten |
-/// | changes lost | everything is probed | never noticed | so too |
+/// | probes | when signalled, at most once a second | at each look-up of a volume plugin | same |
+/// | runs again | the drivers that changed | same | same |
+/// | ignores | every path with a dot name in it | a dot name at the end of the path | same |
+/// | `init` fails | the driver is out | its old version stays, `init` runs at each look-up | same |
+/// | `init` of another fails | no effect | no effect | results of that probe are forgotten |
+/// | changes lost | everything is probed | never noticed | same |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// As the dynamic prober was designed, and as none was built.
+    /// Behaviour in the design of the dynamic prober, which no release implements.
     Design,
     /// Kubernetes 1.24 to 1.36.
     Kubelet136,
@@ -27,7 +27,7 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// The releases whose prober this is; `None` for the design.
+    /// Returns the releases with this behaviour; `None` for the design.
     pub fn releases(self) -> Option<&'static str> {
         match self {
             Self::Design => None,
@@ -36,7 +36,7 @@ impl Behaviour {
         }
     }
 
-    /// What such a kubelet has of what a scan found: before 1.24, one driver whose `init` fails
+    /// Limits a scan to what such a kubelet would load: before 1.24, one driver whose `init` fails
     /// costs all the others too.
     pub fn limit(self, mut scan: Scan) -> Scan {
         let fails =
@@ -51,7 +51,7 @@ impl Behaviour {
         scan
     }
 
-    /// Which directories are watched.
+    /// Returns the treatment of hidden directories in the watch.
     pub(super) fn hidden(self) -> Hidden {
         match self {
             Self::Design => Hidden::Skipped,
@@ -59,7 +59,7 @@ impl Behaviour {
         }
     }
 
-    /// Whether one driver that fails costs the others what the same probe found of them.
+    /// Reports whether one failing driver discards what the same probe found of the others.
     pub(super) fn is_all_or_nothing(self) -> bool {
         self == Self::Kubelet122
     }
@@ -82,8 +82,8 @@ impl FromStr for Behaviour {
     }
 }
 
-/// Of a driver that kubelet forgets about, because the `init` of another one failed in the same
-/// probe.
+/// Describes the failure of a driver that kubelet drops because the `init` of another driver failed
+/// in the same probe.
 pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
     let logged = format!(
         "{what}, but that of {} failed in the same probe, and kubelet drops both until something changes again",

@@ -1,56 +1,56 @@
-//! What a prober tells of.
+//! Events that a prober reports.
 
 use flexvol_kubelet::scan::{Failed, Loaded};
 use flexvol_protocol::Capabilities;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// One thing that became true of a driver, or of the watch itself.
+/// Change of a driver's state, or note about the watch itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// The driver directory's name in the plugin directory; of the watch itself, the plugin
-    /// directory's path.
+    /// Name of the driver directory in the plugin directory; for a note, path of the plugin
+    /// directory.
     pub directory: OsString,
-    /// What the driver is called in manifests, or would be; `None` of the watch itself.
+    /// Name of the driver in manifests, even if no manifest can use it; `None` for a note.
     pub driver: Option<String>,
-    /// What it said in the `init` that is in force; `None` if no version of it is in service.
+    /// Capabilities that its current `init` reported; `None` if no version of it is in service.
     pub capabilities: Option<Capabilities>,
-    /// Why: of a failure in kubelet's words.
+    /// Reason; for a failure, in kubelet's words.
     pub reason: Option<String>,
-    /// What is wrong and how it is fixed, where that can be said.
+    /// Problem and fix, if they are known.
     pub fix: Option<String>,
 }
 
-/// What became true.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A driver is in service that was not.
+    /// A driver is newly in service.
     Added,
     /// Its `init` ran again and succeeded: it may have other capabilities, and verbs that were `Not
     /// supported` are tried again.
     Updated,
     /// It is out of service, because it is gone.
     Removed,
-    /// Its `init` failed. With [`Event::capabilities`] an older version is still in service, which
-    /// no prober but kubelet's would do; else none is.
+    /// Its `init` failed. If [`Event::capabilities`] is set, an older version is still in service,
+    /// which only kubelet's own prober permits; otherwise no version is.
     Failed,
-    /// Nothing of a driver: the watch itself has something to say.
+    /// Note about the watch itself, not about a driver.
     Noted,
 }
 
-/// What a prober knows of one driver directory.
+/// Known state of one driver directory.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// The version in service.
+    /// Version in service.
     pub loaded: Option<Loaded>,
-    /// What the last `init` failed with, if it did.
+    /// Failure of the last `init`, if it failed.
     pub failed: Option<Failed>,
 }
 
 impl EventKind {
-    /// As a word: `added`.
+    /// Returns the kind as a word: `added`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -63,7 +63,7 @@ impl EventKind {
 }
 
 impl Event {
-    /// Of a driver.
+    /// Creates an event of a driver.
     pub(super) fn of(kind: EventKind, directory: &OsStr, known: &Known) -> Self {
         Self {
             kind,
@@ -75,7 +75,7 @@ impl Event {
         }
     }
 
-    /// Of the watch itself.
+    /// Creates a note about the watch itself.
     pub(super) fn note(plugin_dir: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self {
             kind: EventKind::Noted,

@@ -1,9 +1,8 @@
-//! What a prober does with the changes it is told of, as a machine without a clock or a file
-//! system.
+//! State machine of a prober: its reactions to changes, without a clock or a file system.
 //!
-//! Whoever drives it tells it what [changed](Model::changed) and asks for the next
-//! [step](Model::step), does that, and tells it what came of it. Changes may be told at any time,
-//! also in the middle of a probe: they count for the next one.
+//! The caller reports what [changed](Model::changed), asks for the next [step](Model::step),
+//! executes it, and reports the result. Changes may be reported at any time, also in the middle of
+//! a probe: they count for the next one.
 
 use super::behaviour::{Behaviour, dropped};
 use super::event::{Event, EventKind, Known};
@@ -18,14 +17,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A prober's mind.
+/// State of a prober.
 #[derive(Debug)]
 pub(super) struct Model {
     behaviour: Behaviour,
     pace: Pace,
-    /// The whole plugin directory has to be looked at.
+    /// True if the whole plugin directory has to be probed.
     everything: bool,
-    /// The driver directories that changed.
+    /// Driver directories that changed.
     pending: BTreeMap<OsString, Operation>,
     probe: Option<Probe>,
     table: BTreeMap<OsString, Known>,
@@ -33,25 +32,25 @@ pub(super) struct Model {
     probes: u64,
 }
 
-/// What the prober was told to do with a driver directory. The last word counts.
+/// Operation on a driver directory. The last one requested counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     AddOrUpdate,
     Remove,
 }
 
-/// One probe under way.
+/// Probe under way.
 #[derive(Debug, Default)]
 struct Probe {
-    /// Of the whole directory.
+    /// True for a probe of the whole directory.
     whole: bool,
     todo: VecDeque<(OsString, Operation)>,
-    /// The executable or the directory that is looked at was removed a moment ago.
+    /// True if the executable or the directory to examine was removed a moment ago.
     vanishing: bool,
     done: Vec<(OsString, ProbeOutcome)>,
 }
 
-/// What a probe found of one driver directory.
+/// Result of a probe for one driver directory.
 #[derive(Debug)]
 enum ProbeOutcome {
     Loaded(Loaded),
@@ -59,22 +58,22 @@ enum ProbeOutcome {
     Gone,
 }
 
-/// What has to be done next.
+/// Next step for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing, until something changes or so much time has passed.
+    /// Wait until something changes or this time has passed.
     Rest(Option<Duration>),
-    /// List the plugin directory, then tell [`Model::listed`].
+    /// List the plugin directory, then call [`Model::listed`].
     List,
-    /// Look at one name as the scan does, then tell [`Model::looked`].
+    /// Examine one name as the scan does, then call [`Model::looked`].
     Look(OsString),
-    /// Run `init` there whatever it is, then tell [`Model::looked`].
+    /// Run `init` there whatever it is, then call [`Model::looked`].
     Init(OsString),
 }
 
 impl Model {
-    /// Begins with everything to be probed. `period` is the shortest time between two signals, or,
-    /// of a kubelet, the time from one look-up to the next.
+    /// Creates a model in which everything is to be probed. `period` is the shortest time between
+    /// two signals; for a kubelet, the time between two look-ups.
     pub(super) fn new(behaviour: Behaviour, period: Duration, now: Instant) -> Self {
         Self {
             behaviour,
@@ -88,7 +87,7 @@ impl Model {
         }
     }
 
-    /// Something happened at a path below the plugin directory; the empty path is that itself.
+    /// Handles a change at a path in the plugin directory; the empty path is this directory itself.
     pub(super) fn changed(&mut self, now: Instant, path: &Path, how: How) {
         if !self.is_heard(path, how) {
             return;
@@ -101,7 +100,7 @@ impl Model {
         });
     }
 
-    /// Changes were lost, or the plugin directory is another one.
+    /// Handles lost changes, or a plugin directory that was replaced.
     pub(super) fn lost(&mut self, now: Instant) {
         self.want(now, |model| {
             model.everything = true;
@@ -109,12 +108,12 @@ impl Model {
         });
     }
 
-    /// Adds something that is told with the next events.
+    /// Adds an event to the next ones.
     pub(super) fn note(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// What to do next.
+    /// Returns the next step.
     pub(super) fn step(&mut self, now: Instant) -> Step {
         loop {
             let Some(probe) = &mut self.probe else { return self.begin(now) };
@@ -130,7 +129,7 @@ impl Model {
         }
     }
 
-    /// What the plugin directory holds.
+    /// Receives the content of the plugin directory.
     pub(super) fn listed(&mut self, entries: Vec<Named>) {
         let there = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
         let mut names: BTreeSet<_> = filled(there.map(|entry| entry.name).filter(|name| !is_hidden(name)));
@@ -141,7 +140,7 @@ impl Model {
         self.probe = Some(Probe { whole: true, todo, ..Probe::default() });
     }
 
-    /// What is at one name of the plugin directory; `None` if nothing.
+    /// Receives the finding at one name of the plugin directory; `None` if there is nothing.
     pub(super) fn looked(&mut self, name: OsString, finding: Option<Finding>) {
         let outcome = match finding {
             Some(Finding::Loaded(loaded)) => ProbeOutcome::Loaded(loaded),
@@ -151,22 +150,22 @@ impl Model {
         self.found(name, outcome);
     }
 
-    /// What became true since the last call.
+    /// Returns the events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Whether there is something to tell.
+    /// Reports whether there are events.
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// How many probes there were.
+    /// Returns the number of probes.
     pub(super) fn probes(&self) -> u64 {
         self.probes
     }
 
-    /// All driver directories, by name.
+    /// Returns all driver directories, by name.
     pub(super) fn table(&self) -> &BTreeMap<OsString, Known> {
         &self.table
     }
@@ -174,7 +173,7 @@ impl Model {
     fn is_heard(&self, path: &Path, how: How) -> bool {
         match self.behaviour {
             Behaviour::Design => path.iter().next().is_some() && !path.iter().any(is_hidden),
-            // No kubelet asks for that.
+            // No kubelet watches for this event.
             _ if how == How::Written => false,
             // The plugin directory itself.
             _ if path.file_name().is_none() => false,
@@ -220,8 +219,8 @@ impl Model {
 
     fn found(&mut self, name: OsString, outcome: ProbeOutcome) {
         let Some(probe) = &mut self.probe else { return };
-        // Who removes a driver takes the executable first and the directory a moment later. If that
-        // stays, the next signal says that there is no executable in it.
+        // The removal of a driver removes the executable first and the directory a moment later. If
+        // the directory stays, the next signal reports that it has no executable.
         let outcome = match outcome {
             ProbeOutcome::Failed(failed) if probe.vanishing && failed.stage == Stage::Init => {
                 self.pending.entry(name.clone()).or_insert(Operation::AddOrUpdate);
@@ -229,8 +228,8 @@ impl Model {
             }
             outcome => outcome,
         };
-        // Kubelet has what fails in its queue until it succeeds or is removed; of a whole
-        // directory, it has none.
+        // Kubelet keeps a failed driver in its queue until it succeeds or is removed. A probe of
+        // the whole directory leaves no queue.
         let again =
             matches!(&outcome, ProbeOutcome::Failed(failed) if failed.stage == Stage::Init) && !probe.whole;
         if again && self.behaviour != Behaviour::Design {
@@ -258,7 +257,7 @@ impl Model {
         }
     }
 
-    /// One driver failed, and kubelet throws away what it found of the others.
+    /// Handles a probe in which one driver failed: kubelet discards what it found of the others.
     fn forget(&mut self, done: Vec<(OsString, ProbeOutcome)>, culprit: &OsStr) {
         for (name, outcome) in done {
             let what = match outcome {
@@ -274,7 +273,7 @@ impl Model {
         }
     }
 
-    /// Makes an outcome true.
+    /// Enters an outcome in the table, and adds its event.
     fn settle(&mut self, name: &OsStr, outcome: ProbeOutcome) {
         let mut known = self.table.remove(name).unwrap_or_default();
         let event = match outcome {
@@ -311,13 +310,13 @@ mod tests {
 
     const KUBELETS: [Behaviour; 2] = [Kubelet136, Kubelet122];
 
-    /// A plugin directory without a file system, and a prober of it.
+    /// Plugin directory without a file system, and its prober.
     struct World {
         model: Model,
         now: Instant,
         there: Vec<Named>,
         failing: Vec<&'static str>,
-        /// What was executed or looked at since the last probe was asked for.
+        /// Names that were executed or examined since the last probe was requested.
         looks: Vec<String>,
     }
 
@@ -333,7 +332,7 @@ mod tests {
     }
 
     impl World {
-        /// With drivers that were there before the prober began; it has probed once.
+        /// Creates a world with drivers that exist before the first probe.
         fn new(behaviour: Behaviour, drivers: &[&'static str]) -> Self {
             let now = Instant::now();
             let model = Model::new(behaviour, Duration::from_secs(1), now);
@@ -368,7 +367,7 @@ mod tests {
             self.model.changed(self.now, Path::new(path), how);
         }
 
-        /// Does all steps until there is rest; says what was told, and for how long there is rest.
+        /// Executes all steps until a rest. Returns the events, and the duration of the rest.
         fn go(&mut self) -> (Vec<String>, Option<Duration>) {
             self.looks.clear();
             let rest = loop {

@@ -1,4 +1,4 @@
-//! The prober at work: changes from the kernel in, `init` runs out, one thread.
+//! Running prober: receives changes from the kernel and runs `init`, in one thread.
 
 use super::behaviour::Behaviour;
 use super::event::{Event, Known};
@@ -17,85 +17,85 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a plugin directory may be away before it is made again: whoever replaces it with
-/// another one in two renames must not find ours in between.
+/// Limit for the absence of a plugin directory before it is created again: a program that replaces
+/// it by two renames must not find ours in between.
 const ABSENCE: Duration = Duration::from_secs(1);
 
-/// How often to look whether it is back.
+/// Pause between two checks whether it is back.
 const ABSENCE_TICK: Duration = Duration::from_millis(200);
 
-/// How long events of a probe under way may be held back.
+/// Limit for delaying the events of a probe under way.
 const HELD_BACK: Duration = Duration::from_millis(250);
 
-/// How a [`Watcher`] goes about it.
+/// Settings of a [`Watcher`].
 #[derive(Clone, Debug)]
 pub struct Habits {
-    /// Whose prober it is.
+    /// Prober to imitate.
     pub behaviour: Behaviour,
-    /// Of the design, the shortest time between two signals; of a kubelet, the time from one
-    /// look-up of a volume plugin to the next.
+    /// Design: shortest time between two signals. Kubelet: time between two look-ups of a volume
+    /// plugin.
     pub period: Duration,
-    /// How drivers are executed.
+    /// Terms for the execution of drivers.
     pub terms: Terms,
-    /// How often everything is probed while the kernel cannot watch it all. No kubelet does that.
+    /// Pause between full probes while the kernel cannot watch everything. No kubelet does that.
     pub rescan: Duration,
-    /// Whether a missing plugin directory is made at the start, as kubelet does; else it is an
-    /// error. One that disappears later is made again in any case.
+    /// True if a missing plugin directory is created at the start, as kubelet does; otherwise it is
+    /// an error. A directory that disappears later is created again in any case.
     pub create: bool,
 }
 
 impl Habits {
-    /// A signal or look-up a second, and [`scan::terms`].
+    /// Returns settings with one signal or look-up per second, and [`scan::terms`].
     pub fn of(behaviour: Behaviour) -> Self {
         let (period, rescan) = (Duration::from_secs(1), Duration::from_secs(10));
         Self { behaviour, period, terms: scan::terms(), rescan, create: false }
     }
 }
 
-/// A plugin directory under watch, and the drivers in it.
+/// Plugin directory under watch, and the drivers in it.
 #[derive(Debug)]
 pub struct Watcher {
     plugin_dir: PathBuf,
     habits: Habits,
     tree: Tree,
     model: Model,
-    /// When the plugin directory went, while it is away.
+    /// Time when the plugin directory disappeared, while it is missing.
     away: Option<Instant>,
-    /// It was said why it cannot be made again.
+    /// True if the failure to create it again has been reported.
     absence_noted: bool,
-    /// It was said that the kernel cannot watch everything.
+    /// True if it has been reported that the kernel cannot watch everything.
     limited: bool,
-    /// When everything is probed next because of that.
+    /// Time of the next full probe, if the kernel cannot watch everything.
     rescan: Option<Instant>,
     stats: Stats,
 }
 
-/// What was done since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Changes the kernel told of.
+    /// Changes that the kernel reported.
     pub changes: u64,
-    /// Probes, each for a signal, or a look-up that had something to probe.
+    /// Probes: one per signal, or per look-up that had something to probe.
     pub probes: u64,
-    /// Driver directories looked at, mostly by running `init` there.
+    /// Driver directories that were examined, mostly by running `init`.
     pub looks: u64,
-    /// How often the kernel's queue was full.
+    /// Overflows of the kernel's queue.
     pub overflows: u64,
 }
 
 impl Watcher {
-    /// Watches a plugin directory; the drivers in it are told of by the first [`next`](Self::next).
+    /// Watches a plugin directory; the first [`next`](Self::next) reports the drivers in it.
     pub fn new(plugin_dir: &Path, behaviour: Behaviour) -> Result<Self> {
         Self::with(plugin_dir, Habits::of(behaviour))
     }
 
-    /// The same with other habits.
+    /// Watches a plugin directory with other settings.
     pub fn with(plugin_dir: &Path, habits: Habits) -> Result<Self> {
         let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
         if habits.create && listing::kind_of(&plugin_dir)?.is_none() {
             directory::make_all(&plugin_dir)?;
         }
-        // Whatever else is wrong with it shows here.
+        // Fail here if anything else is wrong with the directory.
         listing::list(&plugin_dir).map_err(|error| scan::unreadable(&plugin_dir, error))?;
         let hidden = habits.behaviour.hidden();
         let kind = listing::kind_of(&plugin_dir)?;
@@ -119,8 +119,8 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// What became true: waits until something has, at most for `timeout`, or until the process is
-    /// told to stop. Runs `init` meanwhile, so it may take as long as one driver more.
+    /// Returns new events. Waits until there is one, at most for `timeout`, or until a signal stops
+    /// the process. Runs `init` meanwhile, so it may take longer by the time of one driver.
     pub fn next(&mut self, timeout: Duration) -> Result<Vec<Event>> {
         let start = Instant::now();
         while !signal::interrupted() {
@@ -141,28 +141,28 @@ impl Watcher {
         Ok(self.model.take_events())
     }
 
-    /// The drivers in service, by the name of their directory: the cached list, which no call of a
-    /// driver is needed for.
+    /// Returns the drivers in service, by the name of their directory: a cached list, which needs
+    /// no call of a driver.
     pub fn loaded(&self) -> impl Iterator<Item = &Loaded> {
         self.table().values().filter_map(|known| known.loaded.as_ref())
     }
 
-    /// All that is known of each driver directory, by its name.
+    /// Returns the known state of each driver directory, by its name.
     pub fn table(&self) -> &BTreeMap<OsString, Known> {
         self.model.table()
     }
 
-    /// What was done so far.
+    /// Returns the counters so far.
     pub fn stats(&self) -> Stats {
         Stats { probes: self.model.probes(), ..self.stats }
     }
 
-    /// The plugin directory, as an absolute path.
+    /// Returns the absolute path of the plugin directory.
     pub fn plugin_dir(&self) -> &Path {
         &self.plugin_dir
     }
 
-    /// Whose prober this is.
+    /// Returns the behaviour of this prober.
     pub fn behaviour(&self) -> Behaviour {
         self.habits.behaviour
     }
@@ -180,7 +180,7 @@ impl Watcher {
     fn look(&mut self, name: OsString, look: impl FnOnce(&Path, &OsStr, &Terms) -> Option<Finding>) {
         self.stats.looks += 1;
         let finding = look(&self.plugin_dir, &name, &self.habits.terms);
-        // Told to stop, we stopped the driver: that says nothing about it.
+        // A signal to this process also stops the driver: the result says nothing about it.
         if !signal::interrupted() {
             self.model.looked(name, finding);
         }
@@ -193,7 +193,7 @@ impl Watcher {
         self.tree.wait(Some(wait)).map(drop)
     }
 
-    /// Takes in what has changed.
+    /// Handles all changes.
     fn follow(&mut self) -> Result<()> {
         let now = Instant::now();
         for change in self.tree.changes()? {
@@ -223,7 +223,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// From here on nothing that happened before matters.
+    /// Starts again with a full probe; earlier changes do not matter any more.
     fn begin_anew(&mut self, now: Instant) -> Result<()> {
         self.rescan = None;
         self.model.lost(now);
@@ -234,7 +234,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// The plugin directory went.
+    /// Handles the loss of the plugin directory.
     fn went(&mut self, now: Instant) {
         if self.away.is_none() {
             self.note("the plugin directory is gone");
@@ -245,7 +245,7 @@ impl Watcher {
         }
     }
 
-    /// Makes the plugin directory again, unless someone else does.
+    /// Creates the plugin directory again, unless another process does.
     fn mind_the_absence(&mut self, now: Instant) -> Result<()> {
         let Some(since) = self.away else { return Ok(()) };
         let back = listing::kind_of(&self.plugin_dir)?.is_some();
@@ -264,7 +264,7 @@ impl Watcher {
     fn is_back(&mut self, now: Instant, how: &str) {
         (self.away, self.absence_noted) = (None, false);
         self.note(format!("the plugin directory is {how}, and watched"));
-        // Kubelet looks at nothing but what happens in it from now on.
+        // Kubelet looks only at later changes in the directory.
         if self.is_design() {
             self.model.lost(now);
         }
@@ -276,7 +276,7 @@ impl Watcher {
         }
     }
 
-    /// Nothing will ever be told again.
+    /// Stops watching for good.
     fn go_blind(&mut self, why: &str) -> Result<()> {
         self.note(format!("{why}: kubelet sees no change until it is restarted"));
         self.tree = Tree::asleep(&self.plugin_dir, self.habits.behaviour.hidden())?;
@@ -284,7 +284,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// What the kernel does not watch has to be looked at.
+    /// Handles parts that the kernel does not watch: they are probed regularly.
     fn mind_the_limit(&mut self, now: Instant) {
         let unwatched = self.tree.unwatched().map(str::to_owned);
         if unwatched.is_some() != self.limited {
@@ -314,8 +314,8 @@ impl Watcher {
 }
 
 impl AsFd for Watcher {
-    /// For who waits for other things too: readable when something has happened. A signal that is
-    /// due shows only in [`next`](Watcher::next).
+    /// Returns a descriptor for callers that wait for other things, too: readable if something has
+    /// happened. A pending signal shows only in [`next`](Watcher::next).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tree.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What was written in a sandbox, read from the upper layers of its file systems.
+//! Finds what was written in a sandbox, in the upper layers of its file systems.
 
 use super::maker::Layer;
 use anyhow::{Context as _, Result};
@@ -9,12 +9,11 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The marks of a directory that does not show what is below it, as root and as root of a user
-/// namespace.
+/// Marks of a directory that hides the lower layer, as root and as root of a user namespace.
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
-/// What tells whether a file is still the same. Of a directory only what it is itself, without what
-/// is in it.
+/// Properties that show whether a file is still the same. For a directory these are only its own
+/// properties, not its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     mode: u32,
@@ -22,7 +21,7 @@ pub(super) struct Mark {
     content: Option<(i64, i64, i64, u64)>,
 }
 
-/// Everything that differs in one file system, by its path in the sandbox.
+/// Returns everything that differs in one file system, by its path in the sandbox.
 pub(super) fn of(layer: &Layer) -> Result<BTreeMap<PathBuf, Mark>> {
     let mut found = BTreeMap::new();
     let lower = layer.lower.as_ref().map(|lower| lower.as_fd());
@@ -31,7 +30,7 @@ pub(super) fn of(layer: &Layer) -> Result<BTreeMap<PathBuf, Mark>> {
     Ok(found)
 }
 
-/// `lower` is what the directory was, if it was one.
+/// Compares a directory with `lower`, the former directory; `None` if it was not a directory.
 fn compare(
     upper: BorrowedFd<'_>,
     lower: Option<BorrowedFd<'_>>,
@@ -49,7 +48,7 @@ fn compare(
         let before = lower.and_then(|lower| fs::statat(lower, name, AtFlags::SYMLINK_NOFOLLOW).ok());
         let shown = before.filter(|before| is_directory(&now) == is_directory(before));
         let directory = if is_directory(&now) { Some(open(upper, name)?) } else { None };
-        // Whatever was there, nothing of it is left.
+        // An opaque directory shows nothing of its former content.
         let shown = shown.filter(|_| !directory.as_ref().is_some_and(is_opaque));
         if shown.map(Mark::of) != Some(Mark::of(now)) {
             found.insert(path.clone(), Mark::of(now));
@@ -63,8 +62,8 @@ fn compare(
 }
 
 impl Mark {
-    /// A directory is copied up when something in it changes; a file when it is opened for writing,
-    /// with its time.
+    /// Returns the mark of a file. A directory is copied up when something in it changes; a file,
+    /// with its time, when it is opened for writing.
     fn of(stat: Stat) -> Self {
         let content = (stat.st_size, stat.st_mtime, stat.st_mtime_nsec.cast_signed(), stat.st_rdev);
         Self {

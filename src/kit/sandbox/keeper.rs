@@ -1,10 +1,9 @@
-//! Four processes: the one that wants a sandbox, the keeper, the first one inside, and the one that
-//! does the work.
+//! Four processes: the caller of a sandbox, the keeper, the first process inside, and the worker.
 //!
-//! The keeper stays outside. It waits until no one holds the other end of its orders any more,
-//! however that came about, kills the sandbox and takes away what outlives its processes. So a
-//! killed flexvol leaves nothing behind either. The first one inside reaps, as that of a machine
-//! does: a driver may wait for a daemon that it has ended to be gone.
+//! The keeper stays outside. It waits until no process holds the other end of its orders any more,
+//! for whatever reason. Then it kills the sandbox and removes what outlives its processes. So even
+//! a killed flexvol leaves nothing behind. The first process inside reaps, as that of a machine
+//! does: a driver may wait until a daemon that it has ended is gone.
 
 use super::maker::World;
 use super::world;
@@ -31,22 +30,22 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-/// What the work said.
+/// Kind of a frame with the output of the work.
 pub(super) const SAID: &str = "said";
-/// How it panicked.
+/// Kind of a frame with the message of a panic.
 pub(super) const PANICKED: &str = "panicked";
-/// Why it could not begin.
+/// Kind of a frame with the reason why the work could not begin.
 pub(super) const FAILED: &str = "failed";
 
-/// The pipes of a sandbox, as its processes have them.
+/// Pipes of a sandbox, as its processes have them.
 pub(super) struct Ends {
-    /// What the parent reads.
+    /// Pipe that the parent reads.
     pub(super) line: OwnedFd,
-    /// Where the keeper reads an end, which means: kill it.
+    /// Pipe that the keeper reads; its end is the order to kill the sandbox.
     pub(super) orders: OwnedFd,
 }
 
-/// The life of the keeper, and in the fork it makes of the sandbox.
+/// Runs the keeper; in its fork, runs the sandbox.
 pub(super) fn keep(terms: &Terms, ends: Ends, work: impl FnOnce(&Inside) -> Vec<u8>) -> ! {
     raw::close_all_but([ends.line.as_fd(), ends.orders.as_fd()]);
     signal::forget();
@@ -67,21 +66,21 @@ pub(super) fn keep(terms: &Terms, ends: Ends, work: impl FnOnce(&Inside) -> Vec<
         process::end_children();
     }
     if let Some(made) = made {
-        // Its mounts go with the table.
+        // Its mounts disappear with the table.
         loop_device::detach(made.devices());
     }
     raw::end_with(status)
 }
 
-/// The file systems of a sandbox. As long as this exists, all that is mounted there stays, whoever
-/// has ended, and the kernel gives their numbers to no other.
+/// File systems of a sandbox. As long as this exists, all mounts there stay, even after all
+/// processes have ended, and the kernel does not reuse their numbers.
 struct Made {
     own: BTreeSet<u64>,
     table: File,
 }
 
 impl Made {
-    /// `None` if it is never made, or shall be killed before.
+    /// Waits until the sandbox is made; `None` if it never is, or is to be killed before.
     fn wait(first: Pid, told: OwnedFd, orders: &OwnedFd) -> Option<Self> {
         let mut both = [PollFd::new(&told, PollFlags::IN), PollFd::new(orders, PollFlags::IN)];
         while poll(&mut both, None) == Err(Errno::INTR) {}
@@ -94,7 +93,7 @@ impl Made {
         Some(Self { own: numbers(&bytes), table })
     }
 
-    /// The loop devices over files of these.
+    /// Returns the loop devices over files of these file systems.
     fn devices(mut self) -> Vec<LoopDevice> {
         let mut theirs = Vec::new();
         let _ = self.table.read_to_end(&mut theirs);
@@ -108,14 +107,14 @@ impl Made {
     }
 }
 
-/// The first process, and a pipe from it; in it, `None`.
+/// Forks the first process. Returns its id and the ends of a pipe from it; in the fork, no id.
 fn found(isolation: Isolation) -> Result<(Option<Pid>, OwnedFd, OwnedFd)> {
     settle(isolation)?;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
     Ok((raw::fork()?, reader, writer))
 }
 
-/// Out of reach of the terminal, without its output, and for the namespaces that only a fork
+/// Begins a session without the terminal and its output, and prepares namespaces that only a fork
 /// enters.
 fn settle(isolation: Isolation) -> Result<()> {
     rustix::process::setsid().context("begin a session")?;
@@ -134,7 +133,7 @@ fn settle(isolation: Isolation) -> Result<()> {
     Ok(())
 }
 
-/// The life of the first process inside.
+/// Runs the first process inside.
 fn live(terms: &Terms, line: OwnedFd, told: OwnedFd, work: impl FnOnce(&Inside) -> Vec<u8>) -> ! {
     raw::close_all_but([line.as_fd(), told.as_fd()]);
     let _ = set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
@@ -148,13 +147,13 @@ fn live(terms: &Terms, line: OwnedFd, told: OwnedFd, work: impl FnOnce(&Inside) 
         }
         Err(error) => say(&line, FAILED, format!("{error:#}").as_bytes()),
     }
-    // What is mounted here is known as long as we live.
+    // Mounts made here are known as long as this process lives.
     loop {
         nix::unistd::pause();
     }
 }
 
-/// Until that one has ended; how.
+/// Reaps processes until the worker has ended. Returns the signal that ended it, or 0.
 fn reap_until(worker: Pid) -> i32 {
     loop {
         match waitpid(None, None) {
@@ -174,12 +173,12 @@ fn begin(terms: &Terms, told: OwnedFd) -> Result<Inside> {
         Isolation::Full | Isolation::User => world::make(terms)?,
     };
     let devices: Vec<u8> = world.devices.iter().flat_map(|device| device.to_ne_bytes()).collect();
-    // Fails if the keeper is gone already, whose end would have been ours.
+    // Fails if the keeper is gone already; its end would have ended this process, too.
     File::from(told).write_all(&devices).context("tell the keeper")?;
     Inside::new(terms.isolation, world)
 }
 
-/// How the first process ended: 0, or the signal that ended it or the worker.
+/// Waits for the first process. Returns 0, or the signal that ended it or the worker.
 fn wait(first: Pid) -> i32 {
     loop {
         match waitpid(first, None) {
@@ -190,7 +189,7 @@ fn wait(first: Pid) -> i32 {
     }
 }
 
-/// The signal that ended a process; 0 if none did.
+/// Returns the signal that ended a process, or 0.
 fn signal_of(status: WaitStatus) -> i32 {
     match status {
         WaitStatus::Signaled(_, signal, _) => signal as i32,
@@ -206,7 +205,7 @@ fn frame_of_text(kind: &str, text: &str) -> String {
     format!("{kind} {}\n{text}", text.len())
 }
 
-/// The reader may be gone.
+/// Writes a frame. Errors are ignored: the reader may be gone.
 fn say(line: &OwnedFd, kind: &str, words: &[u8]) {
     let Ok(line) = line.try_clone() else { return };
     let mut line = File::from(line);

@@ -1,4 +1,4 @@
-//! How the file systems of a sandbox are put together, in its own mount namespace.
+//! Builds the file systems of a sandbox, in its own mount namespace.
 //!
 //! ```text
 //! /dir of the machine ──bind, read-only──▶ n/low ─┐
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The tmpfs covers a directory of the machine, in our namespace, until the new root is complete;
-//! then it hangs on descriptors only.
+//! then only descriptors keep it.
 
 use super::{Isolation, read_only};
 use anyhow::{Context as _, Result};
@@ -23,28 +23,28 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// What is made again, or taken as a whole, whatever is mounted below.
+/// Directories that are created for the sandbox or taken as a whole, whatever is mounted below.
 pub(super) const OWN: &[&str] = &["/proc", "/sys", "/dev", "/run", "/var/run"];
 
-/// A file system that was made for the sandbox, for what is written.
+/// File system that was made for the sandbox, for writes.
 #[derive(Debug)]
 pub(super) struct Layer {
-    /// Where it is seen.
+    /// Path in the sandbox.
     pub(super) target: PathBuf,
-    /// Where what is written goes.
+    /// Directory that receives the writes.
     pub(super) upper: OwnedFd,
-    /// What it is written over: the machine's, read-only. `None` if there is nothing.
+    /// Read-only directory of the machine below the writes, if there is one.
     pub(super) lower: Option<OwnedFd>,
-    /// Whether it began empty on request.
+    /// True if it began empty on request.
     pub(super) empty: bool,
 }
 
-/// What a [`Maker`] made.
+/// Result of a [`Maker`].
 #[derive(Debug, Default)]
 pub(super) struct World {
-    /// Those above after those below them.
+    /// Layers; each one comes after the layer that its path is in.
     pub(super) layers: Vec<Layer>,
-    /// The `st_dev` of what is in them.
+    /// Values of `st_dev` for the files in them.
     pub(super) devices: BTreeSet<u64>,
 }
 
@@ -73,26 +73,26 @@ const KERNEL: &[&str] = &[
     "tracefs",
 ];
 
-/// What the tmpfs for what is written is mounted from, for whoever sees it in a mount table.
+/// Source of the tmpfs for writes, as it appears in mount tables.
 pub(super) const SOURCE: &str = "sandbox";
 
-/// How many directories are searched for a file that shows which device files have.
+/// Limit for directories that are searched for one file: its device is that of all files.
 const SEARCHED: usize = 64;
 
-/// A root in the making.
+/// Root that is being built.
 pub(super) struct Maker {
-    /// The root of the machine.
+    /// Root of the machine.
     machine: OwnedFd,
-    /// The directory of the machine that is covered meanwhile, and what is in it.
+    /// Directory of the machine that is covered meanwhile, and its content.
     scratch: (PathBuf, OwnedFd),
-    /// The root of the tmpfs for what is written.
+    /// Root of the tmpfs for writes.
     base: OwnedFd,
     layers: Vec<Layer>,
     isolation: Isolation,
 }
 
 impl Maker {
-    /// In the machine's root, in a mount namespace of its own.
+    /// Begins a new root; requires the machine's root and a mount namespace of its own.
     pub(super) fn new(isolation: Isolation) -> Result<Self> {
         let path = scratch()?;
         let covered = open_path(&path)?;
@@ -103,17 +103,17 @@ impl Maker {
         Ok(Self { machine, scratch: (path, covered), base, layers: Vec::new(), isolation })
     }
 
-    /// Where something of the new root is as long as it is not entered.
+    /// Returns the path of something in the new root, as long as the root is not entered.
     pub(super) fn place(&self, path: &Path) -> PathBuf {
         through(&self.base).join("root").join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Whether what the machine has there cannot be seen meanwhile.
+    /// Reports whether the machine's content at this path is hidden meanwhile.
     pub(super) fn covers(&self, path: &Path) -> bool {
         path == self.scratch.0
     }
 
-    /// What the machine has there.
+    /// Opens the machine's content at this path.
     pub(super) fn open(&self, path: &Path) -> Result<OwnedFd> {
         if self.covers(path) {
             return Ok(self.scratch.1.try_clone()?);
@@ -121,22 +121,22 @@ impl Maker {
         Ok(open_path(path)?)
     }
 
-    /// The machine's root, to be written to.
+    /// Lays the machine's root, so that it can be written to.
     pub(super) fn lay_root(&mut self) -> Result<()> {
         let root = Path::new("/");
         let machine = self.machine.try_clone()?;
         self.overlay(&machine, &self.place(root), root).context("mount an overlay of /")
     }
 
-    /// From here on `/` is the sandbox's. The machine's is still mounted, above it, where no path
-    /// leads.
+    /// Makes `/` the root of the sandbox. The machine's root is still mounted above it, where no
+    /// path leads.
     pub(super) fn enter(&self) -> Result<()> {
         rustix::process::chdir(self.place(Path::new("/")))?;
         rustix::process::pivot_root(".", ".").context("exchange the root")?;
         mount_proc(Path::new("/proc")).context("mount a new /proc")
     }
 
-    /// The machine's devices, and what is empty after a boot.
+    /// Adds the machine's devices, and directories that are empty after a boot.
     pub(super) fn add_own(&mut self, makes_nodes: bool) -> Result<()> {
         for (name, read_only) in [("sys", false), ("dev", !makes_nodes)] {
             let path = Path::new("/").join(name);
@@ -153,7 +153,7 @@ impl Maker {
                 self.fresh(path, path, mode, false).with_context(|| format!("cover {}", path.display()))?;
             }
         }
-        // Every boot makes it, and /var/lock leads there.
+        // Every boot creates it, and /var/lock leads there.
         if let Ok(stat) = fs::statat(&self.machine, "run/lock", AtFlags::SYMLINK_NOFOLLOW) {
             make_directory(Path::new("/run/lock"), 0o755)?;
             self.take_after(Path::new("/run/lock"), &stat)?;
@@ -161,7 +161,7 @@ impl Maker {
         Ok(())
     }
 
-    /// What is mounted on the machine.
+    /// Adds a mount of the machine.
     pub(super) fn add(&mut self, entry: &Entry, machine: &OwnedFd) -> Result<()> {
         let target = &entry.target;
         let kind = FileType::from_raw_mode(fs::fstat(machine)?.st_mode);
@@ -175,7 +175,7 @@ impl Maker {
         }
     }
 
-    /// To be written to; where there can be no overlay, only to be read.
+    /// Adds a directory for writes; where no overlay is possible, it is read-only.
     pub(super) fn add_writable(&mut self, machine: &OwnedFd, place: &Path, target: &Path) -> Result<()> {
         self.overlay(machine, place, target).or_else(|_| show(machine, place))
     }
@@ -186,11 +186,11 @@ impl Maker {
         Ok(mount_change(path, MountPropagationFlags::SHARED)?)
     }
 
-    /// An empty file system. It is mounted twice: what is mounted in it is not seen in the layer.
+    /// Mounts an empty file system. It is mounted twice: mounts in it must not appear in the layer.
     pub(super) fn fresh(&mut self, place: &Path, target: &Path, mode: u32, empty: bool) -> Result<()> {
         let up = self.own().join("up");
         make_directory(&up, 0o755)?;
-        // What a driver makes below kubelet's directory may be a device.
+        // A driver may create devices below kubelet's directory.
         let flags = if empty { MountFlags::empty() } else { MountFlags::NOSUID | MountFlags::NODEV };
         let data = CString::new(format!("mode={mode:o}"))?;
         mount("tmpfs", &up, "tmpfs", flags, Some(&*data))?;
@@ -200,7 +200,7 @@ impl Maker {
         Ok(())
     }
 
-    /// `place` is where it is mounted now, `target` where it will be seen.
+    /// Mounts an overlay. `place` is its path now, `target` its path in the sandbox.
     fn overlay(&mut self, machine: &OwnedFd, place: &Path, target: &Path) -> Result<()> {
         let [low, up, work] = ["low", "up", "work"].map(|name| self.own().join(name));
         for path in [&low, &up, &work] {
@@ -215,12 +215,13 @@ impl Maker {
         Ok(())
     }
 
-    /// The directory of the next layer.
+    /// Returns the directory of the next layer.
     fn own(&self) -> PathBuf {
         through(&self.base).join(self.layers.len().to_string())
     }
 
-    /// What a kernel or a distribution has switched on would make the upper layer harder to read.
+    /// Mounts an overlay. It switches off features of the kernel or the distribution that would
+    /// make the upper layer harder to read.
     fn mount_overlay(&self, place: &Path, [low, up, work]: [&Path; 3]) -> Result<()> {
         let user = if self.isolation == Isolation::User { ",userxattr" } else { "" };
         let plain =
@@ -233,17 +234,17 @@ impl Maker {
         Ok(try_with(&exact).or_else(|_| try_with(&plain))?)
     }
 
-    /// Gives a directory mode and owner of another.
+    /// Gives a directory the mode and the owner of another one.
     pub(super) fn take_after(&self, path: &Path, other: &Stat) -> Result<()> {
         let owned = std::os::unix::fs::chown(path, Some(other.st_uid), Some(other.st_gid));
-        // There are no others in a user namespace.
+        // A user namespace has no other owners.
         if self.isolation != Isolation::User {
             owned?;
         }
         Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(other.st_mode & 0o7777))?)
     }
 
-    /// Releases the machine.
+    /// Releases the machine's root, and returns the result.
     pub(super) fn finish(self) -> Result<World> {
         rustix::process::fchdir(&self.machine)?;
         unmount(".", UnmountFlags::DETACH).context("release the machine's root")?;
@@ -259,8 +260,8 @@ impl Maker {
     }
 }
 
-/// A directory that can be covered for a moment: it is in the root's own file system, with all that
-/// it holds.
+/// Returns a directory that can be covered for a moment: it is in the root's own file system, with
+/// all its content.
 fn scratch() -> Result<PathBuf> {
     let table = mount_table::read()?;
     let is_free = |path: &Path| !table.iter().any(|entry| entry.target.starts_with(path));
@@ -270,8 +271,8 @@ fn scratch() -> Result<PathBuf> {
     free.context("find a directory in / without mounts")
 }
 
-/// An overlay gives its directories, the files written to it and those of the machine a device
-/// each.
+/// Returns the devices of an overlay: it has one each for its directories, for files written to it
+/// and for files of the machine.
 fn devices_of_overlay(target: &Path) -> Result<Vec<u64>> {
     let mut devices = vec![fs::stat(target)?.st_dev];
     let probe = target.join(format!(".sandbox.{:x}", fastrand::u64(..)));
@@ -283,7 +284,7 @@ fn devices_of_overlay(target: &Path) -> Result<Vec<u64>> {
     Ok(devices)
 }
 
-/// Of the first that is found and no directory.
+/// Returns the device of the first entry that is not a directory.
 fn device_of_files(target: &Path) -> Option<u64> {
     let own = target.metadata().ok()?.dev();
     let mut directories = VecDeque::from([target.to_owned()]);
@@ -293,14 +294,14 @@ fn device_of_files(target: &Path) -> Option<u64> {
             if !data.is_dir() {
                 return Some(data.dev());
             }
-            // Not into what is mounted there.
+            // Do not enter mounts.
             directories.extend((data.dev() == own).then(|| entry.path()));
         }
     }
     None
 }
 
-/// A path to what is open, whatever its name.
+/// Returns a path to an open file, whatever its name.
 fn through(fd: &impl AsFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).into()
 }
@@ -309,18 +310,18 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// With those above it; one that is there is as good.
+/// Creates a directory and its parents; an existing directory is not an error.
 pub(super) fn make_directory(path: &Path, mode: u32) -> Result<()> {
     let done = std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
     done.with_context(|| format!("make {}", path.display()))
 }
 
-/// For something to be mounted on.
+/// Creates a file that something is mounted on.
 pub(super) fn make_file(path: &Path) -> rustix::io::Result<()> {
     fs::open(path, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR).map(drop)
 }
 
-/// Shows something of the machine, and no more than that.
+/// Shows one file or directory of the machine, and nothing around it.
 pub(super) fn expose(path: &Path, machine: &OwnedFd) -> Result<()> {
     if FileType::from_raw_mode(fs::fstat(machine)?.st_mode) == FileType::Directory {
         make_directory(path, 0o755)?;
@@ -331,7 +332,7 @@ pub(super) fn expose(path: &Path, machine: &OwnedFd) -> Result<()> {
     show(machine, path)
 }
 
-/// With all that is mounted in it, and read-only.
+/// Shows a file or directory with all mounts in it, read-only.
 pub(super) fn show(machine: &OwnedFd, place: &Path) -> Result<()> {
     mount_bind_recursive(through(machine), place)?;
     read_only::make(place)

@@ -1,6 +1,6 @@
-//! The root of a sandbox in a user namespace. What the machine has mounted in a directory may not
-//! be uncovered there, so there can be no overlay of it: only of the directories without mounts,
-//! each by itself.
+//! Root of a sandbox in a user namespace. The kernel forbids uncovering what is below the machine's
+//! mounts there. So a directory with mounts cannot have an overlay: only directories without mounts
+//! get overlays, each its own.
 
 use super::maker::{Maker, OWN, make_directory, make_file, show};
 use anyhow::{Context as _, Result};
@@ -8,12 +8,13 @@ use flexvol_linux::mount::mount_table;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// A file that is mounted cannot be replaced, a copy can: what is configured is smaller than this.
+/// Limit for copies, in bytes; configuration files are smaller. A mounted file cannot be replaced,
+/// a copy can.
 const COPIED: u64 = 1 << 20;
 
-/// Instead of [`Maker::lay_root`]. `empty` are directories that will be mounted on: the ones above
-/// them are made here, because no one but the machine's root may make anything in an overlay of
-/// root's.
+/// Lays the root instead of [`Maker::lay_root`]. `empty` are directories that will be mounted on:
+/// their parents are created here, because only the machine's root may create anything in an
+/// overlay of a directory that root owns.
 pub(super) fn lay(maker: &mut Maker, empty: &[PathBuf]) -> Result<()> {
     let root = Path::new("/");
     let mut targets: Vec<_> = mount_table::read()?.into_iter().map(|entry| entry.target).collect();
@@ -22,12 +23,12 @@ pub(super) fn lay(maker: &mut Maker, empty: &[PathBuf]) -> Result<()> {
     maker.fresh(&maker.place(root), root, 0o755, false).context("mount a new root")?;
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
-        // One that may not be listed stays empty.
+        // A directory that may not be listed stays empty.
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let path = entry.path();
             match piece(maker, &targets, &path) {
                 Ok(is_open) => directories.extend(is_open.then_some(path)),
-                // Someone has just removed it.
+                // Another process has just removed it.
                 Err(_) if path.symlink_metadata().is_err() => {}
                 Err(error) => return Err(error).with_context(|| format!("show {}", path.display())),
             }
@@ -36,7 +37,7 @@ pub(super) fn lay(maker: &mut Maker, empty: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Whether what is in it is still missing.
+/// Adds one file or directory. Returns true if its content is still missing.
 fn piece(maker: &mut Maker, targets: &[PathBuf], path: &Path) -> Result<bool> {
     let (place, data) = (maker.place(path), path.symlink_metadata()?);
     if data.is_symlink() {
@@ -53,9 +54,9 @@ fn piece(maker: &mut Maker, targets: &[PathBuf], path: &Path) -> Result<bool> {
         return show(&maker.open(path)?, &place).map(|()| false);
     }
     make_directory(&place, data.permissions().mode())?;
-    // Whatever our umask.
+    // Set the mode regardless of our umask.
     std::fs::set_permissions(&place, data.permissions())?;
-    // Something is mounted there later.
+    // Another mount follows there later.
     if targets.iter().any(|target| target == path) || OWN.iter().any(|own| path == Path::new(own)) {
         return Ok(false);
     }

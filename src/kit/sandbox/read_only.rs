@@ -1,4 +1,4 @@
-//! Mounts made read-only, with all that is mounted in them.
+//! Makes mounts read-only, with all mounts in them.
 
 use anyhow::Result;
 use flexvol_linux::mount::mount_table;
@@ -9,7 +9,7 @@ use rustix::mount::{MountAttrFlags, MountFlags, mount_remount};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-/// The mount on top at a path, and those below it.
+/// Makes the topmost mount at a path read-only, and those below it.
 pub(super) fn make(path: &Path) -> Result<()> {
     let change = raw::MountAttributes {
         set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
@@ -24,8 +24,8 @@ pub(super) fn make(path: &Path) -> Result<()> {
     }
 }
 
-/// Before Linux 5.12 each has to be told, with all the flags it has. One that is covered cannot be,
-/// and need not be.
+/// Makes each mount read-only separately, as needed before Linux 5.12, and keeps its other flags. A
+/// covered mount cannot be changed, and need not be.
 pub(super) fn make_each(path: &Path) -> Result<()> {
     for entry in mount_table::below(&std::fs::canonicalize(path)?)? {
         let there = statvfs(&entry.target)?.f_flag;

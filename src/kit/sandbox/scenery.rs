@@ -1,5 +1,5 @@
-//! What is on a node besides the volume that a case is about: mounts of no driver, programs without
-//! a network or with a mount table of their own.
+//! Surroundings of the volume of a case: mounts of no driver, programs without a network or with a
+//! mount table of their own.
 
 use super::{Inside, Isolation};
 use anyhow::{Context as _, Result, ensure};
@@ -13,30 +13,30 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 
-/// What a file system of no driver is mounted from.
+/// Source of a mounted file system that belongs to no driver.
 pub const NOBODYS: &str = "of-nobody";
 
-/// The mount table of this thread.
+/// Mount table of this thread.
 const TABLE: &str = "/proc/thread-self/mountinfo";
 
-/// More mounts than that are not taken off one place.
+/// Limit for mounts that are removed from one place.
 const MOST_LAYERS: usize = 64;
 
 impl Inside {
-    /// Mounts an empty file system from [`NOBODYS`] on a directory that is there.
+    /// Mounts an empty file system from [`NOBODYS`] on an existing directory.
     pub fn mount_nobodys(&self, at: &Path, file_system: &str) -> Result<()> {
         self.own_table()?;
         mount(NOBODYS, at, file_system, MountFlags::NOSUID | MountFlags::NODEV, None)
             .with_context(|| format!("mount on {}", at.display()))
     }
 
-    /// Shows a directory or file at another one, or once more at itself.
+    /// Shows a directory or file at another place, or once more at its own place.
     pub fn bind(&self, what: &Path, at: &Path) -> Result<()> {
         self.own_table()?;
         mount_bind(what, at).with_context(|| format!("show {} at {}", what.display(), at.display()))
     }
 
-    /// Takes off all that is mounted at exactly this place, whoever uses it.
+    /// Unmounts everything at exactly this place, even if it is in use.
     pub fn take_off(&self, at: &Path) -> Result<()> {
         self.own_table()?;
         for _ in 0..MOST_LAYERS {
@@ -49,7 +49,7 @@ impl Inside {
         anyhow::bail!("{} is mounted again and again", at.display())
     }
 
-    /// Does something while whatever this thread starts has no network at all.
+    /// Runs `work`; programs that this thread starts meanwhile have no network at all.
     pub fn without_network<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         self.own_table()?;
         let ours = File::open("/proc/thread-self/ns/net").context("open /proc/thread-self/ns/net")?;
@@ -59,8 +59,8 @@ impl Inside {
         Ok(done)
     }
 
-    /// Someone with a mount table that begins as ours is now, and gets what is mounted later as a
-    /// container does.
+    /// Creates a neighbour. Its mount table begins as ours is now, and receives later mounts as
+    /// that of a container does.
     pub fn neighbour(&self) -> Result<Neighbour> {
         self.own_table()?;
         let (ask, questions) = channel();
@@ -78,14 +78,14 @@ impl Inside {
         Ok(neighbour)
     }
 
-    /// Otherwise it would all be done to the machine.
+    /// Fails without isolation, because the changes would affect the machine.
     fn own_table(&self) -> Result<()> {
         ensure!(self.isolation != Isolation::None, "needs namespaces of its own");
         Ok(())
     }
 }
 
-/// Someone with a mount table of their own, until dropped.
+/// Thread with a mount table of its own, until dropped.
 #[derive(Debug)]
 pub struct Neighbour {
     ask: Sender<()>,
@@ -93,7 +93,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// What is mounted there at exactly this place.
+    /// Returns the mounts that the neighbour sees at exactly this place.
     pub fn sees(&self, at: &Path) -> Result<Vec<Entry>> {
         self.ask.send(()).context("ask a neighbour")?;
         Ok(self.heard()?.into_iter().filter(|entry| entry.target == at).collect())

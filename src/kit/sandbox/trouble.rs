@@ -1,5 +1,5 @@
-//! What may be in a driver's way on a node: directories that are full or read-only, other names of
-//! the host and of directories.
+//! Obstacles for a driver on a node: directories that are full or read-only, other names of the
+//! host and of directories.
 
 use super::{Inside, Isolation, read_only};
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +13,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Mounts above directories of a sandbox, until dropped.
+/// Mounts that cover directories of a sandbox, until dropped.
 #[derive(Debug, Default)]
 pub struct Trouble {
     covered: Vec<PathBuf>,
@@ -22,15 +22,15 @@ pub struct Trouble {
 impl Drop for Trouble {
     fn drop(&mut self) {
         for path in self.covered.iter().rev() {
-            // Someone may be in it, and it goes with the sandbox at the latest.
+            // It may be in use; it disappears with the sandbox at the latest.
             let _ = unmount(path, UnmountFlags::DETACH);
         }
     }
 }
 
 impl Inside {
-    /// Directories are file systems without room for a byte or another file. What was in them is
-    /// not seen, but for `kept`, a directory in one of them.
+    /// Covers directories with file systems that have no room for a byte or another file. Their
+    /// former content is hidden, except for `kept`, a directory in one of them.
     pub fn fill_up(&self, directories: &[&str], kept: &Path) -> Result<Trouble> {
         let mut trouble = self.no_trouble()?;
         let kept = kept.canonicalize().with_context(|| format!("find {}", kept.display()))?;
@@ -49,7 +49,7 @@ impl Inside {
         Ok(trouble)
     }
 
-    /// Directories are read-only.
+    /// Makes directories read-only.
     pub fn write_protect(&self, directories: &[&str]) -> Result<Trouble> {
         let mut trouble = self.no_trouble()?;
         for directory in real(directories) {
@@ -59,20 +59,20 @@ impl Inside {
         Ok(trouble)
     }
 
-    /// A directory is seen at another one, too, which is there.
+    /// Shows a directory at another existing directory, too.
     pub fn show(&self, directory: &Path, at: &Path) -> Result<Trouble> {
         let mut trouble = self.no_trouble()?;
         trouble.bind(&open(directory)?, at)?;
         Ok(trouble)
     }
 
-    /// The host has another name, until the end of the sandbox.
+    /// Renames the host, until the end of the sandbox.
     pub fn rename_host(&self, name: &str) -> Result<()> {
         self.no_trouble()?;
         nix::unistd::sethostname(name).context("rename the host")
     }
 
-    /// None of it can be done to the machine.
+    /// Fails without isolation, because the obstacles would affect the machine.
     fn no_trouble(&self) -> Result<Trouble> {
         ensure!(self.isolation != Isolation::None, "needs namespaces of its own");
         Ok(Trouble::default())
@@ -88,7 +88,7 @@ impl Trouble {
     }
 }
 
-/// Those that are there, each once.
+/// Returns the directories that exist, each once.
 fn real(directories: &[&str]) -> BTreeSet<PathBuf> {
     let real = directories.iter().filter_map(|path| Path::new(path).canonicalize().ok());
     filled(real.filter(|path| path.is_dir()))
@@ -99,7 +99,7 @@ fn open(directory: &Path) -> Result<OwnedFd> {
         .with_context(|| format!("open {}", directory.display()))
 }
 
-/// Blocks first: each file takes one of the inodes.
+/// Fills a file system. Blocks come first, because each file takes one of the inodes.
 fn fill(directory: &Path) -> io::Result<()> {
     until_full(|| {
         let mut file = File::options().create(true).append(true).open(directory.join("full"))?;

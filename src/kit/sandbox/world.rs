@@ -1,4 +1,4 @@
-//! What a sandbox sees: namespaces, and a `/` in which nothing of the machine's can be changed.
+//! View of a sandbox: namespaces, and a `/` in which nothing of the machine can be changed.
 
 use super::maker::{self, Maker, OWN, World, open_path};
 use super::{Isolation, Network, Terms, pieces};
@@ -16,7 +16,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a server may take to answer. What it has is not shown otherwise.
+/// Limit for the answer of a server. Its files are not shown without an answer.
 const SERVER: Duration = Duration::from_secs(2);
 
 /// Makes this process root of a user namespace of its own.
@@ -35,7 +35,8 @@ pub(super) fn become_root_of_our_own() -> Result<()> {
     Ok(())
 }
 
-/// Gives this process namespaces and a `/` as the terms say. After an error it is good for nothing.
+/// Gives this process namespaces and a `/` according to the terms. After an error the process is of
+/// no use.
 pub(super) fn make(terms: &Terms) -> Result<World> {
     separate(terms.network)?;
     let mut exposed = resolved(&terms.exposed)?;
@@ -77,7 +78,7 @@ fn separate(network: Network) -> Result<()> {
     Ok(())
 }
 
-/// Opened, and without the symlinks that may lead to what is not there in the sandbox.
+/// Opens the paths, and resolves symlinks that may lead to something missing in the sandbox.
 fn resolved(paths: &[PathBuf]) -> Result<Vec<(PathBuf, OwnedFd)>> {
     let mut resolved = Vec::new();
     for path in paths {
@@ -87,14 +88,15 @@ fn resolved(paths: &[PathBuf]) -> Result<Vec<(PathBuf, OwnedFd)>> {
     Ok(resolved)
 }
 
-/// Where the addresses of name servers are, if that is below /run: without it there is no network.
+/// Returns the directory with the addresses of name servers, if it is below /run: without it there
+/// is no network.
 fn resolver() -> Option<(PathBuf, OwnedFd)> {
     let file = std::fs::canonicalize("/etc/resolv.conf").ok()?;
     let directory = file.parent().filter(|directory| directory.starts_with("/run/"))?;
     Some((directory.to_owned(), open_path(directory).ok()?))
 }
 
-/// The mounts of the machine that are seen and that the sandbox has to show, each opened.
+/// Returns the visible mounts of the machine that the sandbox has to show, each opened.
 fn others(terms: &Terms) -> Result<Vec<(Entry, OwnedFd)>> {
     let covers: Vec<_> = OWN.iter().map(Path::new).chain(terms.empty.iter().map(PathBuf::as_path)).collect();
     let is_covered = |path: &Path| covers.iter().any(|cover| path.starts_with(cover));
@@ -106,7 +108,7 @@ fn others(terms: &Terms) -> Result<Vec<(Entry, OwnedFd)>> {
         if is_remote(&entry) && !answers(&entry.target) {
             continue;
         }
-        // What is below another mount, or may not be looked at, is not seen.
+        // A mount that another one covers, or that may not be looked at, is not visible.
         if let Ok(fd) = open_path(&entry.target)
             && root::mount_id(&fd)? == entry.id
         {
@@ -117,13 +119,13 @@ fn others(terms: &Terms) -> Result<Vec<(Entry, OwnedFd)>> {
     Ok(found)
 }
 
-/// Whether there is a server behind it that may be gone.
+/// Reports whether a mount depends on a server that may be gone.
 fn is_remote(entry: &Entry) -> bool {
     let kinds = ["9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "gfs", "lustre", "ncp", "nfs", "smb"];
     kinds.iter().any(|kind| entry.file_system.starts_with(kind)) && entry.file_system != "nfsd"
 }
 
-/// Whoever asks a server that is gone may hang.
+/// Reports whether a server answers. A worker asks it: a request to a lost server may hang.
 fn answers(path: &Path) -> bool {
     let ask = || {
         let _ = fs::statvfs(path);

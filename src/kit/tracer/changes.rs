@@ -1,13 +1,13 @@
-//! Which system calls change something that is still there when the process is not.
+//! System calls that change something which outlasts the process.
 
 use flexvol_linux::raw::trace::{self, SystemCall};
 use nix::libc;
 use std::path::Path;
 
-/// Both that open a file and may make it.
+/// Name of system calls that open a file and may create it.
 const OPEN: &str = "open";
 
-/// By number; what they are called.
+/// System calls by number, with their names.
 const CHANGING: &[(i64, &str)] = &[
     (libc::SYS_mount, "mount"),
     (libc::SYS_umount2, "umount"),
@@ -23,7 +23,7 @@ const CHANGING: &[(i64, &str)] = &[
     (libc::SYS_ioctl, "ioctl"),
 ];
 
-/// The older ones, which newer machines never had.
+/// Older system calls, which newer architectures never had.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[(i64, &str)] = &[
     (libc::SYS_mkdir, "mkdir"),
@@ -38,11 +38,11 @@ const OLDER: &[(i64, &str)] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[(i64, &str)] = &[];
 
-/// Those of loop(4) that change a device.
+/// Requests of loop(4) that change a device.
 const LOOP: [u64; 4] = [0x4C00, 0x4C01, 0x4C04, 0x4C0A];
 
-/// What the process is about to do, if that may be a change. Nothing on a kernel that does not tell
-/// (`PTRACE_GET_SYSCALL_INFO`, Linux 5.3).
+/// Returns the system call that the process is about to make, if it may change something. `None` on
+/// a kernel without `PTRACE_GET_SYSCALL_INFO` (before Linux 5.3).
 pub(super) fn at_beginning(pid: i32) -> Option<&'static str> {
     let Ok(SystemCall::Begins { number, arguments }) = trace::system_call(pid) else { return None };
     let known = |(known, _): &&(i64, &str)| *known == number;
@@ -57,7 +57,7 @@ pub(super) fn at_beginning(pid: i32) -> Option<&'static str> {
     changes.then_some(name)
 }
 
-/// Which argument of open(2) has the flags; creat(2) has none.
+/// Returns the index of the argument of open(2) that holds the flags; creat(2) has no flags.
 #[cfg(target_arch = "x86_64")]
 fn arguments_of_older(number: i64) -> Option<usize> {
     (number == libc::SYS_open).then_some(1)
@@ -67,7 +67,8 @@ fn arguments_of_older(_number: i64) -> Option<usize> {
     None
 }
 
-/// Whether what was begun is now done. What is opened in /dev changes nothing.
+/// Reports whether the system call has made its change. Opening a file in /dev, /proc or /sys
+/// changes nothing.
 pub(super) fn is_made(pid: i32, name: &str) -> bool {
     match trace::system_call(pid) {
         Ok(SystemCall::Ends { failed: true, .. }) => false,

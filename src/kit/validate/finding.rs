@@ -1,4 +1,4 @@
-//! What was found: where, how bad, what is wrong, and the fix.
+//! Findings: place, severity, problem and fix.
 
 use super::node::Node;
 use super::object::Object;
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The API server or kubelet refuses it, or the driver will; or it is plainly a slip.
+    /// The API server, kubelet or the driver refuses it, or it is an obvious slip.
     Error,
-    /// It works, but not as it looks; or what would tell is not in the files.
+    /// It works, but not as it seems to; or the files do not show whether it is correct.
     Warning,
 }
 
@@ -23,14 +23,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A thing that is looked for.
+/// Rule that is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Its name in the output; it never changes, because people filter by it.
+    /// Name in the output; it never changes, because people filter by it.
     pub id: &'static str,
-    /// How bad it is, unless something that would tell is unknown.
+    /// Severity of its findings, unless missing information makes them uncertain.
     pub severity: Severity,
-    /// What is looked for, for `--rules`.
+    /// Requirement that is checked, for `--rules`.
     pub doc: &'static str,
 }
 
@@ -39,7 +39,7 @@ macro_rules! rules {
         $(pub(super) const $name: Rule =
             Rule { id: $id, severity: Severity::$severity, doc: $doc };)*
 
-        /// Everything that is looked for.
+        /// All rules.
         pub const RULES: &[Rule] = &[$($name),*];
     };
 }
@@ -90,18 +90,18 @@ rules! {
     NOTHING = "nothing", Warning, "there is a FlexVolume in the files";
 }
 
-/// One thing that was found.
+/// One problem that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// As it was given.
+    /// File name, as it was given.
     pub file: String,
-    /// Of the key that is wrong, counted from 1; 0 where `file` is an object of a cluster.
+    /// Line of the wrong key, counted from 1; 0 if `file` is an object of a cluster.
     pub line: usize,
-    /// How bad it is here.
+    /// Severity in this case.
     pub severity: Severity,
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: &'static str,
-    /// What is wrong, and how to fix it: one line, without any value that might be a secret.
+    /// Problem and fix in one line, without any value that might be a secret.
     pub message: String,
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that was found so far.
+/// All findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     all: Vec<Finding>,
@@ -123,17 +123,17 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// What would break this rule is not known, or does not matter.
+    /// Disables a rule: its violations are unknown here, or do not matter.
     pub(super) fn leave_out(&mut self, rule: Rule) {
         self.left_out.push(rule.id);
     }
 
-    /// At a place of an object, as bad as the rule says.
+    /// Adds a finding at a place of an object, with the severity of the rule.
     pub(super) fn add(&mut self, object: &Object<'_>, at: Node<'_>, rule: Rule, message: impl Into<String>) {
         self.push(object.file, at.line(), rule, rule.severity, message);
     }
 
-    /// The same where something that would tell is unknown.
+    /// Adds a warning at a place of an object, if missing information makes it uncertain.
     pub(super) fn suspect(
         &mut self,
         object: &Object<'_>,
@@ -144,7 +144,7 @@ impl Findings {
         self.push(object.file, at.line(), rule, Severity::Warning, message);
     }
 
-    /// In a file of which no object is known.
+    /// Adds a finding to a file in which no object is known.
     pub(super) fn push(
         &mut self,
         file: &str,
@@ -160,23 +160,23 @@ impl Findings {
         self.all.push(Finding { file, line, severity, rule: rule.id, message });
     }
 
-    /// How many errors there are, to see whether there are more later.
+    /// Returns the number of errors; callers compare it with a later number.
     pub(super) fn errors(&self) -> usize {
         self.all.iter().filter(|finding| finding.severity == Severity::Error).count()
     }
 
-    /// Those of a part of an object: of two parts in one line, no one can tell which.
+    /// Returns the findings in the lines of a part of an object; parts on the same line share them.
     pub(super) fn within(&self, object: &Object<'_>, part: Node<'_>) -> impl Iterator<Item = &Finding> {
         let (file, lines) = (object.file, part.line()..=part.last_line());
         self.all.iter().filter(move |finding| finding.file == file && lines.contains(&finding.line))
     }
 
-    /// Whether anything in it is an error.
+    /// Reports whether an object contains an error.
     pub(super) fn has_error_in(&self, object: &Object<'_>) -> bool {
         self.within(object, object.node).any(|finding| finding.severity == Severity::Error)
     }
 
-    /// In the order of the files and of their lines, each once.
+    /// Returns all findings in the order of files and lines, without duplicates.
     pub(super) fn sorted(mut self, files: &[Rc<str>]) -> Vec<Finding> {
         let mut places = BTreeMap::new();
         for (place, file) in files.iter().enumerate() {

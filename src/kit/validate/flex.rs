@@ -1,4 +1,4 @@
-//! `flexVolume`, in a pod or in a PV: what Kubernetes says of it, whatever the driver.
+//! Checks a `flexVolume` of a pod or a PV by the rules of Kubernetes, which hold for every driver.
 
 use super::finding::{
     DRIVER_NAME, Findings, NAME, NOT_INSTALLED, OPTION_TYPE, RESERVED_OPTION, SECRET_NAMESPACE, SHAPE,
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 const FIELDS: [&str; 5] = ["driver", "fsType", "options", "readOnly", "secretRef"];
 
-/// Who writes a `flexVolume`.
+/// Kind of the object that holds a `flexVolume`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Pod,
@@ -31,14 +31,14 @@ pub(super) enum Owner {
 pub(super) struct Flex<'a> {
     pub(super) object: &'a Object<'a>,
     pub(super) owner: Owner,
-    /// Of the PV, or of the volume in the pod.
+    /// Name of the PV, or of the volume in the pod.
     pub(super) name: &'a str,
     pub(super) node: Node<'a>,
-    /// If it can be read.
+    /// Driver name, if it can be parsed.
     pub(super) driver: Option<DriverName>,
 }
 
-/// Every `flexVolume` of an object.
+/// Returns every `flexVolume` of an object.
 pub(super) fn of<'a>(object: &'a Object<'a>) -> Vec<Flex<'a>> {
     let flex = |owner, name: &'a str, node: Node<'a>| {
         let driver = node.get("driver").text().and_then(|name| DriverName::parse(name).ok());
@@ -59,13 +59,13 @@ impl<'a> Flex<'a> {
         self.node.get("options")
     }
 
-    /// The driver, if it is one of ours.
+    /// Returns the driver, if it is one of ours.
     pub(super) fn known(&self, installed: &KnownDrivers) -> Option<Known> {
         let name = self.driver.as_ref()?;
         installed.known(name).or_else(|| installed.known_as(name, Some(&Meaning::Profile(self.of_rook()?))))
     }
 
-    /// What a volume of Rook's is, whose driver's name does not tell.
+    /// Returns the profile of a Rook volume, which depends on its options, not on the driver name.
     fn of_rook(&self) -> Option<&'static Profile> {
         let key = |key: &str| !self.options().get(key).is_absent();
         let driver = if key("fsName") { "cephfs" } else { "rbd" };
@@ -73,7 +73,7 @@ impl<'a> Flex<'a> {
         all.filter(|_| key("fsName") || key("image")).find(|profile| profile.driver.name() == driver)
     }
 
-    /// Warns of the volumes of a name that has both kinds of Rook's.
+    /// Warns of a driver name that has both kinds of Rook volumes, block and file system.
     pub(super) fn check_rook(all: &[Self], installed: &KnownDrivers, findings: &mut Findings) {
         let mut first = BTreeMap::new();
         for flex in all {

@@ -1,9 +1,9 @@
-//! What is to be validated, gathered from whole texts and from streams. Of a stream only what
-//! belongs to a FlexVolume is kept, packed: a cluster's objects are many, and each tree of values
-//! takes ten times its text.
+//! Gathers what is to be validated, from whole texts and from streams. From a stream, only objects
+//! that concern a FlexVolume are kept, in packed form: a cluster has many objects, and a tree of
+//! values takes ten times the size of its text.
 //!
-//! Which objects that are is known at the end only, since they come in any order. Until then there
-//! is of each that might be one what [`prune`] leaves.
+//! These objects are known only at the end, because objects come in any order. Until then, every
+//! candidate is kept in the form that [`prune`] leaves.
 
 use super::finding::{Findings, NOTHING, OBJECT, SECRET_MISSING, SYNTAX, Severity};
 use super::node::Node;
@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::rc::Rc;
 
-/// Words without which no object has to do with a `FlexVolume`: those that are large in number do
-/// not have to be parsed.
+/// Words that mark objects which may concern a `FlexVolume`. The many objects without any of them
+/// need not be parsed.
 const MARKS: [&str; 7] = [
     "flexVolume",
     "persistentVolumeClaim",
@@ -32,47 +32,47 @@ const MARKS: [&str; 7] = [
     "mounter",
 ];
 
-/// Texts, as far as they are read.
+/// Texts that are read so far.
 #[derive(Default)]
 pub struct Gathered {
     findings: Findings,
-    /// In their order.
+    /// Names of files and objects, in the order of the input.
     files: Vec<Rc<str>>,
     documents: Vec<Document>,
     packed: Vec<Packed>,
 }
 
-/// An object of a stream.
+/// Packed object of a stream.
 struct Packed {
     file: Rc<str>,
     kind: String,
     key: Key,
-    /// The objects it leads to: volumes of a claim, claims of a pod or a volume, Secrets of a
+    /// Objects that it refers to: volumes of a claim, claims of a pod or a volume, Secrets of a
     /// `FlexVolume`.
     leads_to: Vec<String>,
-    /// The drivers of its `FlexVolumes`; of a Secret, its type.
+    /// Drivers of its `FlexVolumes`; for a Secret, its type.
     drivers: Vec<String>,
-    /// Whether it is looked at for its own sake.
+    /// True if it is a mount pod, which is validated even without a `FlexVolume`.
     is_mount_pod: bool,
     text: Box<str>,
-    /// Of every value in `text`, in its order.
+    /// Line of every value in `text`, in the order of the values.
     lines: Box<[u32]>,
 }
 
 impl Gathered {
-    /// Adds a whole text, under the name that findings shall give it.
+    /// Adds a whole text, with the name that findings give it.
     pub fn text(&mut self, file: &str, text: &str) {
         let file = self.file(file);
         let read = read::read(&file, text, &mut self.findings);
         self.documents.extend(read);
     }
 
-    /// Adds a text of any length. With `by_object` findings name objects instead of lines, for who
-    /// has no file.
+    /// Adds a text of any length. With `by_object`, findings name objects instead of lines, for
+    /// users who have no file.
     pub fn stream(&mut self, file: &str, by_object: bool, input: &mut dyn BufRead) -> Result<()> {
         let file = self.file(file);
         if by_object {
-            // A cluster without any is in order.
+            // A cluster without any FlexVolume is valid.
             self.findings.leave_out(NOTHING);
         }
         pieces(input, &mut |Piece { line, text }| {
@@ -83,7 +83,7 @@ impl Gathered {
         })
     }
 
-    /// Secrets are not among what was added, though there may be some.
+    /// Declares that no Secrets were added, though some may exist: missing ones are not reported.
     pub fn without_secrets(&mut self) {
         self.findings.leave_out(SECRET_MISSING);
     }
@@ -135,7 +135,7 @@ impl Gathered {
         self.packed.push(Packed { file, kind, key, leads_to, drivers, is_mount_pod, text, lines });
     }
 
-    /// Looks at all of it together.
+    /// Validates all gathered objects together.
     pub fn report(mut self, installed: &KnownDrivers) -> Report {
         if !self.packed.is_empty() {
             self.pack_texts();
@@ -144,7 +144,7 @@ impl Gathered {
         validated(&self.documents, &self.files, self.findings, installed)
     }
 
-    /// Whole texts may lead to objects of the streams.
+    /// Packs whole texts, too: they may refer to objects of the streams.
     fn pack_texts(&mut self) {
         for Document { file, value, lines } in std::mem::take(&mut self.documents) {
             self.object(&file, false, value, lines);
@@ -163,7 +163,7 @@ impl Gathered {
     }
 }
 
-/// The name of an object among those that others lead to.
+/// Returns the name of an object as in the references of other objects.
 fn name(kind: &str, (namespace, name): &Key) -> String {
     match kind {
         "PersistentVolume" => format!("{kind} {name}"),
@@ -171,7 +171,7 @@ fn name(kind: &str, (namespace, name): &Key) -> String {
     }
 }
 
-/// Every `flexVolume` of an object that is a volume or has a pod.
+/// Returns every `flexVolume` of a volume, a pod or a pod template.
 fn flexes<'a>(node: Node<'a>, kind: &str) -> Vec<Node<'a>> {
     let inline = read::pod(node, kind).into_iter().flat_map(|pod| pod.at(&["spec", "volumes"]).entries());
     let inline = inline.map(|volume| volume.get("flexVolume"));
@@ -209,13 +209,13 @@ fn leads_to(node: Node<'_>, kind: &str, key: &Key) -> Vec<String> {
             named.chain(templates.map(|name| claim(&key.0, &format!("{name}-{}-0", key.1)))).collect()
         }
     };
-    // In whichever namespace.
+    // The namespace of the Secret does not matter here.
     let secrets = flexes(node, kind).into_iter().filter_map(|flex| flex.at(&["secretRef", "name"]).text());
     all.extend(secrets.map(|name| format!("Secret {name}")));
     all
 }
 
-/// Which of the objects have to do with a `FlexVolume`.
+/// Reports for each object whether it concerns a `FlexVolume`.
 fn wanted(all: &[Packed]) -> Vec<bool> {
     let is_flex = |packed: &Packed| packed.kind != "Secret" && !packed.drivers.is_empty();
     let names: Vec<_> = all.iter().map(|packed| name(&packed.kind, &packed.key)).collect();
@@ -229,7 +229,7 @@ fn wanted(all: &[Packed]) -> Vec<bool> {
     let of_flex = || all.iter().filter(|packed| is_flex(packed));
     let drivers: BTreeSet<_> = of_flex().flat_map(|packed| &packed.drivers).collect();
     let secrets: BTreeSet<_> = of_flex().flat_map(|packed| &packed.leads_to).collect();
-    // From volumes to claims to pods, and from pods to all that they have.
+    // From volumes to claims to pods, and from pods to all objects that they refer to.
     for _ in 0..3 {
         let there: BTreeSet<&str> =
             names.iter().zip(&wanted).filter(|(_, wanted)| **wanted).map(|(name, _)| name.as_str()).collect();
@@ -246,7 +246,7 @@ fn wanted(all: &[Packed]) -> Vec<bool> {
     for (packed, wanted) in all.iter().zip(&mut wanted) {
         *wanted |= match packed.kind.as_str() {
             "StorageClass" => true,
-            // One that is not bound yet may be bound to any volume.
+            // An unbound claim may be bound to any volume later.
             "PersistentVolumeClaim" => packed.leads_to.is_empty(),
             "Secret" => {
                 packed.drivers.iter().any(|kind| drivers.contains(kind))
@@ -258,7 +258,7 @@ fn wanted(all: &[Packed]) -> Vec<bool> {
     wanted
 }
 
-/// Tells the line of a value and of all below it, 0 where it has none of its own.
+/// Passes the line of a value, and of all values below it, to `tell`; 0 for a value without a line.
 fn number(value: &Value, lines: Option<&Lines>, tell: &mut dyn FnMut(usize)) {
     tell(lines.map_or(0, Lines::line));
     match value {
@@ -272,7 +272,7 @@ fn number(value: &Value, lines: Option<&Lines>, tell: &mut dyn FnMut(usize)) {
     }
 }
 
-/// What was told, back; what has no line has that of what it is in.
+/// Restores the lines from `number`; a value without a line gets the line of the value around it.
 fn numbered(value: &Value, around: usize, told: &mut dyn Iterator<Item = u32>) -> Lines {
     let line = told.next().map_or(0, |line| line as usize);
     let line = if line == 0 { around } else { line };

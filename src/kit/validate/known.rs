@@ -1,4 +1,4 @@
-//! What is known of the drivers on the nodes.
+//! Known drivers and settings of the nodes.
 
 use flexvol_model::installed::{Installed, Meaning};
 use flexvol_model::profiles;
@@ -6,7 +6,7 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::DriverName;
 use std::collections::BTreeMap;
 
-/// The drivers and side files that the volumes will meet.
+/// Drivers and side files on the nodes.
 #[derive(Default)]
 pub struct KnownDrivers {
     names: BTreeMap<DriverName, Meaning>,
@@ -15,15 +15,15 @@ pub struct KnownDrivers {
     directory: Option<String>,
 }
 
-/// A driver of ours behind a name.
+/// Our driver behind a name.
 pub(super) struct Known {
     pub(super) installed: Installed,
-    /// Whether its settings are the settings of the node; else they are the defaults.
+    /// True if its settings are those of the node; otherwise they are the defaults.
     pub(super) certain: bool,
 }
 
 impl KnownDrivers {
-    /// Says what a name stands for, whatever the side file says.
+    /// Sets the meaning of a name, which overrides the side file.
     pub fn name(&mut self, name: DriverName, meaning: Meaning) {
         self.names.insert(name, meaning);
     }
@@ -33,32 +33,32 @@ impl KnownDrivers {
         self.settings.insert(name, settings);
     }
 
-    /// The side file of every driver that has none of its own.
+    /// Sets the side file of all drivers that have none of their own.
     pub fn set_everywhere(&mut self, settings: Settings) {
         self.everywhere = Some(settings);
     }
 
-    /// All drivers of this plugin directory have been added.
+    /// Sets the plugin directory; all its drivers have been added.
     pub fn set_directory(&mut self, directory: String) {
         self.directory = Some(directory);
     }
 
-    /// The directory a driver is missing from, if one was read.
+    /// Returns the plugin directory, if one was read and the driver is not in it.
     pub(super) fn lacks(&self, name: &DriverName) -> Option<&str> {
         self.directory.as_deref().filter(|_| !self.settings.contains_key(name))
     }
 
-    /// Whether someone said that there is a driver of exactly this name.
+    /// Reports whether a driver of exactly this name was declared.
     pub(super) fn has(&self, name: &DriverName) -> bool {
         self.settings.contains_key(name) || self.names.contains_key(name)
     }
 
-    /// The driver a name stands for, if it is one of ours.
+    /// Returns the driver behind a name, if it is one of ours.
     pub(super) fn known(&self, name: &DriverName) -> Option<Known> {
         self.known_as(name, self.names.get(name))
     }
 
-    /// The same where the name has this meaning.
+    /// Returns the driver behind a name that has this meaning.
     pub(super) fn known_as(&self, name: &DriverName, meaning: Option<&Meaning>) -> Option<Known> {
         let own = self.settings.get(name).cloned();
         let certain = own.is_some();
@@ -71,7 +71,7 @@ impl KnownDrivers {
     }
 }
 
-/// A driver with these settings; `None` if they cannot be its.
+/// Returns a driver with these settings; `None` if the settings do not fit.
 fn with(
     name: &DriverName,
     meaning: Option<&Meaning>,

@@ -1,5 +1,4 @@
-//! What is wrong with volumes, told from their YAML alone: before a cluster, a node or a pod is
-//! asked.
+//! Finds errors of volumes in their YAML alone, before a cluster, a node or a pod is asked.
 //!
 //! ```text
 //! texts ─▶ objects ─▶ each flexVolume: its fields, its options, its Secret, its PersistentVolume
@@ -7,13 +6,13 @@
 //!             └─▶ names, secrets, claims
 //! ```
 //!
-//! The rules are the API server's, kubelet's and the drivers' own: options are held against the
-//! table of [`schema`](flexvol_model::schema), volumes are resolved by [`Objects`], plans are made
-//! by [`Installed::plan`](flexvol_model::installed::Installed::plan). What a driver would refuse is
-//! refused here in the same words.
+//! The rules are those of the API server, kubelet and the drivers: options are checked against the
+//! table of [`schema`](flexvol_model::schema), [`Objects`] resolves volumes, and plans are made by
+//! [`Installed::plan`](flexvol_model::installed::Installed::plan). A configuration that a driver
+//! would refuse is reported in the driver's words.
 //!
-//! Pure: texts and what is known of the nodes in, findings out. No finding repeats a value of a
-//! Secret.
+//! The module is pure: its inputs are texts and known facts about the nodes, its outputs are
+//! findings. No finding repeats a value of a Secret.
 //!
 //! ```
 //! use flexvol_kit::validate::{KnownDrivers, Source, validate};
@@ -58,30 +57,30 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Kubelet's default; it is in every target.
+/// Default root directory of kubelet, the start of every target path.
 const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
-/// All there is to say about some files.
+/// Result of a validation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// In the order of files and lines.
+    /// Findings, in the order of files and lines.
     pub findings: Vec<Finding>,
-    /// How many `flexVolume` there are.
+    /// Number of `flexVolume` entries.
     pub volumes: usize,
-    /// What becomes of those that a driver of ours can make a plan for.
+    /// Plans for the volumes that one of our drivers can plan.
     pub plans: Vec<Planned>,
-    /// What would become of the volumes under drivers of ours, by their drivers.
+    /// Effects on the volumes if our drivers take them over, by driver.
     pub taken_over: Vec<TakenOver>,
 }
 
 impl Report {
-    /// How many findings are as bad as that.
+    /// Returns the number of findings of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 }
 
-/// Looks at the objects of all texts together.
+/// Validates the objects of all texts together.
 pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
     let mut gathered = Gathered::default();
     for source in sources {
@@ -90,7 +89,7 @@ pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
     gathered.report(installed)
 }
 
-/// Looks at the objects of all documents together.
+/// Validates the objects of all documents together.
 fn validated(
     documents: &[Document],
     files: &[Rc<str>],
@@ -130,7 +129,8 @@ fn validated(
     Report { findings: findings.sorted(files), volumes: flexes.len(), plans, taken_over }
 }
 
-/// Each `flexVolume` on its own; which of them a driver can be asked about.
+/// Checks each `flexVolume` on its own. Returns true for those without errors: only these get
+/// plans.
 fn check_each(all: &[Flex<'_>], installed: &KnownDrivers, findings: &mut Findings) -> Vec<bool> {
     let mut check = |flex: &Flex<'_>| {
         let before = findings.errors();
@@ -143,7 +143,7 @@ fn check_each(all: &[Flex<'_>], installed: &KnownDrivers, findings: &mut Finding
     all.iter().map(&mut check).collect()
 }
 
-/// What kubelet reads of the objects. Whatever it refuses that no rule has found is an error
+/// Resolves the objects as kubelet does. A refusal of kubelet that no rule has found is an error,
 /// too.
 fn resolve(all: &[Object<'_>], findings: &mut Findings) -> Objects {
     let mut cluster = Objects::default();
@@ -162,7 +162,7 @@ fn resolve(all: &[Object<'_>], findings: &mut Findings) -> Objects {
     cluster
 }
 
-/// A `flexVolume` together with the pods that use it.
+/// Checks a `flexVolume` together with the pods that use it. Returns its plans.
 fn check_used(
     flex: &Flex<'_>,
     sound: bool,
@@ -179,7 +179,7 @@ fn check_used(
     used.into_iter().filter_map(|used| flex.plan(&known, used, certain, findings)).collect()
 }
 
-/// Without its side file an `exec` does nothing that could be planned.
+/// Reports whether a driver can be planned: `exec` does nothing without its side file.
 fn is_configured(known: &known::Known) -> bool {
     known.installed.driver.is_configured(&known.installed.settings)
 }
@@ -197,7 +197,7 @@ fn is_of(flex: &Flex<'_>, used: &Used) -> bool {
 fn check_bindings(cluster: &Objects, all: &[Object<'_>], findings: &mut Findings) {
     for (key, why) in cluster.misfits() {
         let is_it = |object: &&Object<'_>| object.kind == "PersistentVolumeClaim" && object.key == key;
-        // One with a mistake in it may mean something else.
+        // A claim with an error may have been meant differently.
         if let Some(claim) = all.iter().find(is_it).filter(|claim| !findings.has_error_in(claim)) {
             findings.add(claim, claim.node.at(&["spec", "volumeName"]), BINDING, why);
         }

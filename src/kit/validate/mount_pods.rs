@@ -1,5 +1,5 @@
-//! Pods whose first process is `flexvold mounter init`: whether drivers of their node find them,
-//! and whether what they mount appears there.
+//! Checks pods whose first process is `flexvold mounter init`: drivers of their node must find
+//! them, and their mounts must appear on the node.
 
 use super::finding::{Findings, MOUNT_POD, MOUNT_POD_DRIVER, MOUNT_POD_END, MOUNT_POD_NAME};
 use super::known::KnownDrivers;
@@ -9,17 +9,17 @@ use flexvol_model::driver::Driver;
 use flexvol_model::mounter::{Lack, Process1, file_name};
 use flexvol_protocol::DriverName;
 
-/// What process 1 is told by Kubernetes, and where that has it from.
+/// Environment variables that process 1 needs, each with the field path of its value.
 const NAMES: [(&str, &str); 3] =
     [("POD_NAMESPACE", "metadata.namespace"), ("POD_NAME", "metadata.name"), ("POD_UID", "metadata.uid")];
 
-/// The first container of a pod that runs process 1, and that.
+/// Returns the first container of a pod that runs process 1, with this process.
 fn process_1(pod: Node<'_>) -> Option<(Node<'_>, Process1)> {
     let mut containers = pod.at(&["spec", "containers"]).entries();
     containers.find_map(|container| Some((container, Process1::of_container(container.value())?.1)))
 }
 
-/// Whether an object is one, or makes them.
+/// Reports whether an object is a mount pod or creates mount pods.
 pub(super) fn is_one(object: &Object<'_>) -> bool {
     object.pod().and_then(process_1).is_some()
 }
@@ -74,7 +74,7 @@ fn check_names(object: &Object<'_>, container: Node<'_>, findings: &mut Findings
     }
 }
 
-/// Whether it serves volumes, as far as that can be told.
+/// Checks the drivers of a mount pod. Returns true if it serves volumes, or if that is unknown.
 fn check_drivers(
     object: &Object<'_>,
     container: Node<'_>,
@@ -106,7 +106,7 @@ fn check_drivers(
     serves
 }
 
-/// What ends a pod that serves ends its volumes.
+/// Warns of events that end a mount pod, and with it the volumes that it serves.
 fn check_end(object: &Object<'_>, spec: Node<'_>, container: Node<'_>, findings: &mut Findings) {
     let probe = container.get("livenessProbe");
     if !probe.is_absent() {

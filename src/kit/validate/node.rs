@@ -1,10 +1,10 @@
-//! One value of a document, and the line it is written in. Reading never fails: what is not there,
-//! or is something else, reads as absent.
+//! Values of a document, with the lines they are written in. Reading never fails: a value that is
+//! missing or has another type reads as absent.
 
 use crate::yaml::Lines;
 use serde_json::Value;
 
-/// What an absent value reads as.
+/// Value of an absent node.
 static ABSENT: Value = Value::Null;
 
 /// One value.
@@ -16,7 +16,7 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// A document.
+    /// Returns the root node of a document.
     pub(super) fn root(value: &'a Value, lines: &'a Lines) -> Self {
         Self { value, lines: Some(lines), line: lines.line() }
     }
@@ -25,12 +25,12 @@ impl<'a> Node<'a> {
         self.value
     }
 
-    /// Of its key, or of the nearest thing around it that is written in this place.
+    /// Returns the line of its key, or of the nearest value around it that has a line.
     pub(super) fn line(self) -> usize {
         self.line
     }
 
-    /// Of the last key in it.
+    /// Returns the line of the last key in it.
     pub(super) fn last_line(self) -> usize {
         self.lines.map_or(self.line, Lines::last)
     }
@@ -39,18 +39,18 @@ impl<'a> Node<'a> {
         self.value.is_null()
     }
 
-    /// A member of a mapping.
+    /// Returns a member of a mapping.
     pub(super) fn get(self, key: &str) -> Self {
         let lines = self.lines.and_then(|lines| lines.member(key));
         self.below(self.value.get(key), lines)
     }
 
-    /// The same through several mappings.
+    /// Returns the value at the end of several keys.
     pub(super) fn at(self, keys: &[&str]) -> Self {
         keys.iter().fold(self, |node, key| node.get(key))
     }
 
-    /// An entry of a list.
+    /// Returns an entry of a list.
     pub(super) fn entry(self, index: usize) -> Self {
         let lines = self.lines.and_then(|lines| lines.entry(index));
         self.below(self.value.get(index), lines)
@@ -60,25 +60,25 @@ impl<'a> Node<'a> {
         Self { value: value.unwrap_or(&ABSENT), lines, line: lines.map_or(self.line, Lines::line) }
     }
 
-    /// The members of a mapping.
+    /// Returns the members of a mapping.
     pub(super) fn members(self) -> impl Iterator<Item = (&'a str, Self)> {
         let members = self.value.as_object().into_iter().flatten();
         members.map(move |(key, _)| (key.as_str(), self.get(key)))
     }
 
-    /// The entries of a list.
+    /// Returns the entries of a list.
     pub(super) fn entries(self) -> impl Iterator<Item = Self> {
         let count = self.value.as_array().map_or(0, Vec::len);
         (0..count).map(move |index| self.entry(index))
     }
 
-    /// Text with something in it.
+    /// Returns its text, if it is not empty.
     pub(super) fn text(self) -> Option<&'a str> {
         self.value.as_str().filter(|text| !text.is_empty())
     }
 
-    /// The node at the end of a path such as `spec.volumes[0].name`, or as near to it as there is
-    /// one.
+    /// Returns the node at the end of a path such as `spec.volumes[0].name`, or the last node on
+    /// this path that exists.
     pub(super) fn nearest(self, path: &str) -> Self {
         let mut node = self;
         for part in path.split(['.', '[', ']']).filter(|part| !part.is_empty()) {

@@ -1,4 +1,4 @@
-//! The options of a volume, each held against the driver's table.
+//! Checks each option of a volume against the driver's table.
 
 use super::finding::{
     Findings, MISSING_OPTION, NO_EFFECT, OPEN_SECRET, OPTION_VALUE, REPEATED_OPTION, UNKNOWN_OPTION,
@@ -11,15 +11,15 @@ use flexvol_model::schema::{self, OptionSpec, did_you_mean};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Words in the name of an unknown option that say it holds a secret, where any user can read it.
+/// Words in the name of an unknown option that suggest a secret, which any user could read there.
 const SECRETIVE: [&str; 5] = ["pass", "secret", "token", "credential", "accountkey"];
 
 impl Flex<'_> {
-    /// What can be said of each option alone. What they mean together is a plan's to say.
+    /// Checks each option alone. Combinations of options are checked with the plan.
     pub(super) fn check_against(&self, known: &Known, findings: &mut Findings) {
         let own = self.own();
         self.check_open(findings);
-        // What a dialect makes of its options is known with the whole volume.
+        // Options of a profile can be checked only with the whole volume.
         if let Some(profile) = known.installed.profile {
             return self.check_keys(profile, findings);
         }
@@ -37,8 +37,8 @@ impl Flex<'_> {
         }
     }
 
-    /// Drivers of dialects ignore unknown options, and so does ours. A misspelt one is an error all
-    /// the same.
+    /// Checks option names against a profile. Its original driver ignores unknown options, and so
+    /// does ours; a misspelt name is reported as an error nevertheless.
     fn check_keys(&self, profile: &Profile, findings: &mut Findings) {
         for (key, node) in self.options().members() {
             let Some(why) = profile.complaint(key) else { continue };
@@ -47,7 +47,7 @@ impl Flex<'_> {
         }
     }
 
-    /// A secret among mount options, where the older drivers took it.
+    /// Reports a password among mount options, where older drivers accepted it.
     fn check_open(&self, findings: &mut Findings) {
         let is_open =
             |word: &str| ["password=", "passwd=", "pass="].iter().any(|start| word.starts_with(start));
@@ -62,7 +62,7 @@ impl Flex<'_> {
         }
     }
 
-    /// Those that are strings.
+    /// Returns the options that are strings.
     fn own(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
@@ -74,7 +74,7 @@ impl Flex<'_> {
             .collect()
     }
 
-    /// Why the driver does not take an option.
+    /// Returns the reason why the driver does not accept an option, if any.
     fn complaint(&self, key: &str, known: &Known) -> Option<String> {
         let Installed { driver, settings, .. } = &known.installed;
         let why = match driver.declared(settings) {
@@ -128,7 +128,7 @@ impl Flex<'_> {
         {
             findings.add(self.object, last, REPEATED_OPTION, why.message());
         }
-        // One that is not a string is reported already, and is not missing.
+        // An option that is not a string is reported already; it does not count as missing.
         let mut names = std::iter::once(&spec.name).chain(spec.aliases);
         let odd = names.any(|key| !(self.options().get(key).is_absent() || own.contains_key(*key)));
         let missing = keys.is_empty() && !odd && schema::find(all, spec).is_ok_and(|value| value.is_none());

@@ -1,4 +1,4 @@
-//! What the drivers would do: the whole of a volume, as kubelet would send it.
+//! Plans of the drivers, for whole volumes as kubelet would send them.
 
 use super::finding::{Findings, NO_EFFECT, OPEN_SECRET, PLAN, POLICY, SECRET_KEY};
 use super::flex::Flex;
@@ -12,47 +12,47 @@ use flexvol_protocol::mount_options;
 use flexvol_protocol::{Call, Verb};
 use serde::Serialize;
 
-/// Stands for a device that only the node knows.
+/// Placeholder for a device that only the node knows.
 const DEVICE: &str = "/dev/attached";
 
-/// What is called to bring a volume into a pod.
+/// Calls that make a volume available to a pod.
 const UP: [Verb; 4] = [Verb::Attach, Verb::WaitForAttach, Verb::MountDevice, Verb::Mount];
 
-/// What becomes of one volume.
+/// Plan for one volume.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Planned {
-    /// Where its `flexVolume` is written.
+    /// File that holds its `flexVolume`.
     pub file: String,
-    /// And in which line.
+    /// Line of its `flexVolume`.
     pub line: usize,
-    /// Its own name.
+    /// Name of the volume.
     pub volume: String,
-    /// Namespace and name of the pod; of one that is made up if none uses the volume.
+    /// Namespace and name of the pod; of a made-up pod if no pod uses the volume.
     pub pod: String,
-    /// The name in the manifest.
+    /// Driver name in the manifest.
     pub driver: String,
-    /// The driver behind it.
+    /// Our driver behind that name.
     pub kind: &'static str,
-    /// In the order of the calls.
+    /// Planned calls, in their order.
     pub steps: Vec<PlannedCall>,
 }
 
-/// What one call would do.
+/// Plan for one call.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedCall {
-    /// What kubelet asks for.
+    /// Verb of kubelet's call.
     pub verb: String,
-    /// What would be done; secrets are `***`.
+    /// Steps of the driver; secrets are shown as `***`.
     pub plan: Plan,
-    /// What the policy says against it.
+    /// Reason why the policy refuses the call, if it does.
     pub refusal: Option<String>,
 }
 
 impl Flex<'_> {
-    /// The plans of a volume for a pod that uses it. It is not `certain` if its Secret is in no
-    /// file or has the wrong type.
+    /// Plans a volume for a pod that uses it. `certain` is false if its Secret is in no file, has
+    /// the wrong type or contains errors.
     pub(super) fn plan(
         &self,
         known: &Known,
@@ -64,7 +64,7 @@ impl Flex<'_> {
         let mut steps = Vec::new();
         for call in calls(known, volume) {
             match known.installed.plan(&call) {
-                // What only the name has.
+                // The driver has the call in name only.
                 Ok(plan) if plan.steps.is_empty() => {}
                 Ok(plan) => {
                     if certain && lacks_password(&plan) {
@@ -80,7 +80,7 @@ impl Flex<'_> {
                     steps.push(PlannedCall { verb: call.verb().to_string(), plan, refusal });
                 }
                 Err(why) if why.code() == Code::Denied => self.refuse(&why.message(), known, findings),
-                // Of the Secret the worst is said already.
+                // The main error of the Secret is reported already.
                 Err(why) if !certain && is_of_secret(&why.message()) => {}
                 Err(why) => {
                     let message = why.message();
@@ -105,7 +105,7 @@ impl Flex<'_> {
         })
     }
 
-    /// What becomes of options otherwise than who wrote them may think.
+    /// Warns of options that have another effect than their author may expect.
     fn note(&self, known: &Known, volume: &PodVolume, findings: &mut Findings) {
         let understood = volume.mount_call().and_then(|call| known.installed.understood(&call));
         let (call, notes) = understood.map_or((None, Vec::new()), |(call, notes)| (Some(call), notes));
@@ -114,7 +114,7 @@ impl Flex<'_> {
             let text = format!("mountOptions: {word:?} asks for nothing here: leave it out");
             findings.add(self.object, self.place(&text, known), NO_EFFECT, text);
         }
-        // Those have been named already.
+        // Unknown options of a profile are reported already.
         for note in notes.into_iter().filter(|note| !self.is_passed_over(known, note)) {
             let rule = if note.contains("open to whoever") { OPEN_SECRET } else { NO_EFFECT };
             findings.add(self.object, self.place(&note, known), rule, note);
@@ -123,7 +123,7 @@ impl Flex<'_> {
 
     fn refuse(&self, message: &str, known: &Known, findings: &mut Findings) {
         let place = self.place(message, known);
-        // Whatever the side file says.
+        // Such a path is refused with every side file.
         if known.certain || message.contains("is not a plain absolute path") {
             findings.add(self.object, place, POLICY, message);
         } else {
@@ -133,8 +133,8 @@ impl Flex<'_> {
         }
     }
 
-    /// Where the option is written that a message is about; messages quote the option's name or its
-    /// value, or begin with the name.
+    /// Returns the node of the option that a message is about. Messages quote the option's name or
+    /// its value, or begin with the name.
     fn place(&self, message: &str, known: &Known) -> Node<'_> {
         let options = self.options();
         let quoted = |key: &str| message.find(&format!("{key:?}"));
@@ -160,13 +160,13 @@ fn lacks_password(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| matches!(step, Step::MountShare { share, .. } if share.lacks_password()))
 }
 
-/// Whether a driver misses something in the Secret.
+/// Reports whether a message says that the Secret lacks something.
 fn is_of_secret(message: &str) -> bool {
     let parts = ["the Secret ", "no Secret"];
     message.starts_with("secret ") || parts.iter().any(|part| message.contains(part))
 }
 
-/// The calls that the driver answers with a plan.
+/// Returns the calls that the driver answers with a plan.
 fn calls(known: &Known, volume: &PodVolume) -> Vec<Call> {
     let attaches = known.installed.capabilities().attach;
     let verbs = known.installed.verbs();

@@ -1,4 +1,4 @@
-//! Names, and what volumes of different pods mean to each other.
+//! Checks names, and references from pods to volumes and claims.
 
 use super::finding::{CLAIM_MISSING, Findings, NAME, SUB_PATH, VOLUME_MOUNT};
 use super::node::Node;
@@ -9,7 +9,7 @@ use crate::objects::{Key, rules};
 use flexvol_model::schema::did_you_mean;
 use std::collections::BTreeSet;
 
-/// The names in an object, as far as volumes depend on them.
+/// Checks the names in an object, as far as volumes depend on them.
 pub(super) fn check_names(object: &Object<'_>, findings: &mut Findings) {
     let metadata = object.node.get("metadata");
     let known = ["PersistentVolume", "PersistentVolumeClaim", "Secret"].contains(&object.kind);
@@ -55,7 +55,7 @@ fn check_pod(object: &Object<'_>, pod: Node<'_>, findings: &mut Findings) {
             subdomain(object, claim.get("claimName"), "claimName", findings);
         }
     }
-    // Those of a StatefulSet's claims are volumes of its pods.
+    // The claim templates of a StatefulSet are volumes of its pods.
     let templates = object.node.at(&["spec", "volumeClaimTemplates"]).entries();
     names.extend(templates.filter_map(|template| template.at(&["metadata", "name"]).text()));
     check_mounts(object, pod.get("spec"), &names, findings);
@@ -81,7 +81,7 @@ fn check_mounts(object: &Object<'_>, spec: Node<'_>, volumes: &BTreeSet<&str>, f
     }
 }
 
-/// The claims that pods name, where the files have claims: else these are elsewhere.
+/// Checks that the claims of pods exist. Skipped if the files hold no claim: they are elsewhere.
 pub(super) fn check_claims(all: &[Object<'_>], findings: &mut Findings) {
     let of_kind = |kind| all.iter().filter(move |object| object.kind == kind);
     let claims: Vec<_> = of_kind("PersistentVolumeClaim").map(|claim| &claim.key).collect();
@@ -103,7 +103,7 @@ pub(super) fn check_claims(all: &[Object<'_>], findings: &mut Findings) {
     }
 }
 
-/// The claim that a volume is kept for.
+/// Returns the claim that a volume is reserved for.
 fn reserved_for(volume: &Object<'_>) -> Option<Key> {
     let reference = volume.node.at(&["spec", "claimRef"]);
     let namespace = reference.get("namespace").text().unwrap_or("default");

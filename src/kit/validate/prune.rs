@@ -1,4 +1,4 @@
-//! What of an object has to do with volumes. The rest of a pod is twenty times as large.
+//! Reduces objects to the parts that concern volumes. The rest of a pod is twenty times as large.
 
 use crate::objects::rules;
 use crate::yaml::Lines;
@@ -6,7 +6,7 @@ use flexvol_model::mounter::Process1;
 use flexvol_protocol::DriverName;
 use serde_json::{Map, Value};
 
-/// Types of Secrets that are no driver's.
+/// Types of Secrets that belong to no driver.
 const OF_KUBERNETES: [&str; 8] = [
     "bootstrap.kubernetes.io/token",
     "helm.sh/release.v1",
@@ -20,11 +20,11 @@ const OF_KUBERNETES: [&str; 8] = [
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// What of a container with process 1 of a mount pod is read.
+/// Fields that are kept of a container with process 1 of a mount pod.
 const OF_PROCESS_1: [&str; 8] =
     ["name", "command", "args", "env", "envFrom", "livenessProbe", "securityContext", "volumeMounts"];
 
-/// Takes away what no rule reads; whether anything is left.
+/// Removes fields that no rule reads. Returns true if anything is left.
 pub(super) fn prune(object: &mut Value, lines: &mut Lines) -> bool {
     let Some(members) = object.as_object_mut() else { return false };
     let kind = members.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -35,7 +35,7 @@ pub(super) fn prune(object: &mut Value, lines: &mut Lines) -> bool {
         "Secret" => {
             let own = members.get("type").and_then(Value::as_str).is_some_and(is_of_a_driver);
             if !own {
-                // That it is of another type is all there is to say.
+                // Rules only need to know that its type is another one.
                 members.retain(|key, _| ["kind", "metadata", "type"].contains(&key.as_str()));
             }
             true
@@ -65,14 +65,14 @@ fn prune_metadata(metadata: Option<&mut Value>, with_labels: bool) {
     }
 }
 
-/// Whether a pod with this `spec` is a mount pod.
+/// Reports whether a pod with this `spec` is a mount pod.
 pub(super) fn has_process_1(spec: &Value) -> bool {
     let containers = spec.get("containers").and_then(Value::as_array);
     containers.into_iter().flatten().any(|container| Process1::of_container(container).is_some())
 }
 
-/// A pod or a template of one; whether it has volumes that may be of a `FlexVolume`, or is a mount
-/// pod.
+/// Prunes a pod or a pod template. Returns true if it has volumes that may belong to a
+/// `FlexVolume`, or is a mount pod.
 fn prune_pod(pod: &mut Map<String, Value>, lines: &mut Lines) -> bool {
     let mounts = pod.get("spec").is_some_and(has_process_1);
     let (Some(spec), Some(lines)) =
@@ -105,7 +105,7 @@ fn prune_pod(pod: &mut Map<String, Value>, lines: &mut Lines) -> bool {
             if is_process_1 {
                 members.retain(|key, _| OF_PROCESS_1.contains(&key.as_str()));
                 let env = members.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten();
-                // Its values are nobody's business.
+                // Values of environment variables are private; no rule reads them.
                 env.filter_map(Value::as_object_mut).for_each(|entry| entry.retain(|key, _| key == "name"));
             } else {
                 members.retain(|key, _| ["name", "volumeMounts"].contains(&key.as_str()));
@@ -117,7 +117,7 @@ fn prune_pod(pod: &mut Map<String, Value>, lines: &mut Lines) -> bool {
     mounts || !names.is_empty()
 }
 
-/// The entries of a list that are kept, with their lines.
+/// Keeps the chosen entries of a list, with their lines, and returns them.
 fn keep<'a>(
     list: Option<&'a mut Value>,
     lines: Option<&mut Lines>,

@@ -1,4 +1,4 @@
-//! The objects of all files, one by one: lists are taken apart.
+//! Reads the objects of all files one by one; lists are split into their items.
 
 use super::finding::{Findings, OBJECT, SYNTAX, Severity};
 use super::node::Node;
@@ -9,12 +9,12 @@ use flexvol_model::schema::did_you_mean;
 use serde_json::Value;
 use std::rc::Rc;
 
-/// A text to look at, under the name that findings shall give it.
+/// Text to validate, with the name that findings give it.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// The name of the file.
+    /// Name of the file.
     pub name: &'a str,
-    /// What is in it.
+    /// Content of the file.
     pub text: &'a str,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct Document {
     pub(super) lines: Lines,
 }
 
-/// What is said of a document that is no object.
+/// Message for a document that is not an object.
 pub(super) const NO_MAPPING: &str =
     "a document must be a mapping: write one Kubernetes object, and --- before the next";
 
-/// Every document of a file that can be read.
+/// Returns the documents of a file; none, and a finding, if the file cannot be parsed.
 pub(super) fn read(file: &Rc<str>, text: &str, findings: &mut Findings) -> Vec<Document> {
     match yaml::parse_with_lines(text) {
         Ok(documents) => {
@@ -49,7 +49,7 @@ pub(super) fn read(file: &Rc<str>, text: &str, findings: &mut Findings) -> Vec<D
     }
 }
 
-/// Every object of the documents.
+/// Returns every object of the documents.
 pub(super) fn objects<'a>(documents: &'a [Document], findings: &mut Findings) -> Vec<Object<'a>> {
     let mut all = Vec::new();
     for document in documents {
@@ -74,16 +74,16 @@ fn add<'a>(file: &'a str, node: Node<'a>, all: &mut Vec<Object<'a>>, findings: &
     all.push(Object { file, kind, node, key: key(node) });
 }
 
-/// Namespace and name of an object.
+/// Returns namespace and name of an object.
 pub(super) fn key(node: Node<'_>) -> Key {
     let metadata = node.get("metadata");
-    // The API server makes a name up; any will do here.
+    // The API server generates a name; any name will do here.
     let generated = metadata.get("generateName").text().map(|start| format!("{start}x"));
     let name = metadata.get("name").text().map(str::to_owned).or(generated).unwrap_or_default();
     (metadata.get("namespace").text().unwrap_or("default").to_owned(), name)
 }
 
-/// The pod itself or the template of one.
+/// Returns the pod itself, or the pod template of another object.
 pub(super) fn pod<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
     if kind == "Pod" {
         return Some(node);
@@ -93,12 +93,12 @@ pub(super) fn pod<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
 }
 
 impl<'a> Object<'a> {
-    /// The pod itself or the template of one.
+    /// Returns the pod itself, or the pod template of another object.
     pub(super) fn pod(&self) -> Option<Node<'a>> {
         pod(self.node, self.kind)
     }
 
-    /// The pod that the volumes are found under; of several that a set makes, the first.
+    /// Returns the key of the pod that has the volumes; for a `StatefulSet` that of its first pod.
     pub(super) fn pod_key(&self) -> Key {
         let mut key = self.key.clone();
         if self.kind == "StatefulSet" {
@@ -107,7 +107,7 @@ impl<'a> Object<'a> {
         key
     }
 
-    /// The object with the name that would be made up for it.
+    /// Returns the object; a generated name is replaced by a placeholder.
     pub(super) fn named(&self) -> Value {
         let mut value = self.node.value().clone();
         if self.node.at(&["metadata", "name"]).is_absent()
@@ -120,8 +120,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Of an object that is named `at` a place and not there: which of `all` of its kind may be meant,
-/// those of `likely` by their names.
+/// Describes an object that is named `at` a place and does not exist. The fix mentions an object of
+/// the same name in `all` (in another namespace), or one of a similar name in `likely`.
 pub(super) fn missing<'a>(
     at: Node<'_>,
     (kind, key): (&str, &Key),
@@ -130,7 +130,7 @@ pub(super) fn missing<'a>(
 ) -> String {
     let (namespace, name) = key;
     let elsewhere = all.find(|other| other.1 == *name);
-    // What has no line is of a cluster.
+    // A node without a line belongs to an object of a cluster.
     let (place, otherwise) = match at.line() {
         0 => ("not in the cluster", "create it, or correct the name"),
         _ => ("in no file", "add its file, and it is checked too"),

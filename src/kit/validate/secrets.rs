@@ -1,4 +1,4 @@
-//! Secrets, and what volumes say of them.
+//! Checks Secrets, and references of volumes to Secrets.
 
 use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
 use super::flex::{self, Flex, Owner};
@@ -12,7 +12,7 @@ use flexvol_protocol::DriverName;
 use flexvol_protocol::secret::Secret;
 use std::collections::BTreeSet;
 
-/// What is given in one line; a line break at its end is from `echo`.
+/// Parts of key names whose values are a single line; `echo` adds a line break at the end.
 const ONE_LINE: [&str; 11] = [
     "user",
     "pass",
@@ -27,7 +27,7 @@ const ONE_LINE: [&str; 11] = [
     "secretaccesskey",
 ];
 
-/// What shows without any volume. `drivers` are those of the volumes.
+/// Checks a Secret on its own. `drivers` are the drivers of the volumes.
 pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &mut Findings) {
     let kind = secret.node.get("type");
     if !(kind.is_absent() || kind.value().is_string()) {
@@ -79,8 +79,8 @@ pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &
     }
 }
 
-/// Keys that no one reads and that stand for one that is missing. Others are none of the driver's
-/// business.
+/// Reports keys that the driver does not read and that resemble a missing key. Other unknown keys
+/// do not concern the driver.
 pub(super) fn check_keys(
     secret: &Object<'_>,
     drivers: &BTreeSet<String>,
@@ -105,7 +105,7 @@ pub(super) fn check_keys(
     }
 }
 
-/// The keys that a driver reads, those together that mean the same.
+/// Returns the keys that a driver reads; keys with the same meaning form a group.
 fn spellings(known: &Known) -> Vec<Vec<&'static str>> {
     let theirs = known.installed.profile.map(|profile| profile.secrets).unwrap_or_default();
     let of = |keys: &'static [&'static str]| {
@@ -123,15 +123,15 @@ fn ends_with_break(key: &str, bytes: &[u8]) -> bool {
 }
 
 impl Flex<'_> {
-    /// The Secret a volume names, with the pods that use the volume. Whether all that it needs is
-    /// known.
+    /// Checks the Secret that a volume names, for the pods that use the volume. Returns true if
+    /// everything that the volume needs is known.
     pub(super) fn check_secrets(&self, all: &[Object<'_>], used: &[&Used], findings: &mut Findings) -> bool {
         let (Some(driver), Some(name)) = (&self.driver, self.node.at(&["secretRef", "name"]).text()) else {
             self.note_unnamed(all, findings);
             return true;
         };
         let namespaces = self.namespaces(used);
-        // One that no Secret can have is a mistake that is named already.
+        // A name that no Secret can have is reported already.
         if !rules::is_subdomain(name) || !namespaces.iter().all(|name| rules::is_label(name)) {
             return false;
         }
@@ -151,7 +151,7 @@ impl Flex<'_> {
         complete
     }
 
-    /// A Secret that can only be meant for this driver, where no volume names it.
+    /// Warns of a volume without `secretRef` if an unused Secret has the type of its driver.
     fn note_unnamed(&self, all: &[Object<'_>], findings: &mut Findings) {
         let Some(kind) = self.driver.as_ref().filter(|_| self.node.get("secretRef").is_absent()) else {
             return;
@@ -174,7 +174,7 @@ impl Flex<'_> {
         }
     }
 
-    /// Where kubelet looks for the Secret.
+    /// Returns the namespaces where kubelet looks for the Secret.
     fn namespaces(&self, used: &[&Used]) -> BTreeSet<String> {
         let named = self.node.at(&["secretRef", "namespace"]).text();
         match (self.owner, named) {

@@ -1,32 +1,32 @@
-//! Slips in the fields around a volume: `flexvolume` for `flexVolume`. The API server refuses such
-//! a field, or drops it and all that is in it.
+//! Finds misspelt fields around a volume: `flexvolume` for `flexVolume`. The API server refuses
+//! such a field, or drops it with its content.
 
 use super::finding::{ACCESS_MODES, Findings, UNKNOWN_FIELD};
 use super::node::Node;
 use super::object::Object;
 use flexvol_model::schema::did_you_mean;
 
-/// Fields of a `PersistentVolume`'s spec on which a volume depends.
+/// Fields of a `PersistentVolume`'s spec that a volume depends on.
 const VOLUME: &[&str] =
     &["accessModes", "capacity", "claimRef", "flexVolume", "mountOptions", "storageClassName", "volumeMode"];
 
-/// The same of a claim.
+/// Fields of a claim's spec that a volume depends on.
 const CLAIM: &[&str] =
     &["accessModes", "resources", "selector", "storageClassName", "volumeMode", "volumeName"];
 
-/// Fields of a `flexVolume`, which end up beside it where they are indented too little.
+/// Fields of a `flexVolume`; with too little indentation they end up beside it.
 const OF_FLEX: &[&str] = &["driver", "fsType", "options", "readOnly", "secretRef"];
 
 const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
-/// The containers of a pod's spec, of all kinds.
+/// Returns the containers of a pod's spec, of all kinds.
 pub(super) fn containers(spec: Node<'_>) -> impl Iterator<Item = Node<'_>> {
     ["containers", "initContainers", "ephemeralContainers"]
         .into_iter()
         .flat_map(move |kind| spec.get(kind).entries())
 }
 
-/// What shows in one object, whatever the driver.
+/// Checks the fields of one object that do not depend on the driver.
 pub(super) fn check(object: &Object<'_>, findings: &mut Findings) {
     let spec = object.node.get("spec");
     match object.kind {
@@ -77,7 +77,7 @@ fn check_indent(object: &Object<'_>, what: &str, of: Node<'_>, findings: &mut Fi
     }
 }
 
-/// The field that is meant: one or two letters apart, or in other case.
+/// Returns the field that was probably meant: it differs in one or two letters, or in case.
 pub(super) fn near<'a>(key: &str, fields: &[&'a str]) -> Option<&'a str> {
     let key = key.to_lowercase();
     let distance = |field: &str| strsim::damerau_levenshtein(&key, &field.to_lowercase());

@@ -1,5 +1,5 @@
-//! Where volumes come from: that each has one source, and that nobody waits for a FlexVolume to be
-//! made or deleted.
+//! Checks sources of volumes: each volume has one, and no StorageClass expects a FlexVolume driver
+//! to provision volumes.
 
 use super::finding::{CLASS, Findings, TWO_SOURCES};
 use super::known::KnownDrivers;
@@ -7,7 +7,7 @@ use super::node::Node;
 use super::object::Object;
 use flexvol_protocol::DriverName;
 
-/// The sources of volumes, of pods and of a `PersistentVolume`.
+/// Names of volume sources, of pods and of a `PersistentVolume`.
 const SOURCES: &str = " awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI emptyDir \
     ephemeral fc flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi local nfs \
     persistentVolumeClaim photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos \

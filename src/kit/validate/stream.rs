@@ -1,27 +1,27 @@
-//! A text too large to be held: its objects, one after the other.
+//! Splits a text that is too large for memory into its objects, one after the other.
 //!
-//! For what `kubectl get … -A -o yaml` (or `-o json`) prints of a whole cluster: one `List`, whose
-//! `items` are cut out as text before anything is parsed. In YAML an item begins with `- ` where
-//! the list stands, which nothing inside of an item can; in JSON its braces and strings tell its
-//! end. Documents without `items` are one piece each.
+//! Used for the output of `kubectl get … -A -o yaml` (or `-o json`) for a whole cluster: one
+//! `List`, whose `items` are cut out as text before anything is parsed. In YAML, an item begins
+//! with `- ` at the indentation of the list, where nothing inside of an item can stand; in JSON,
+//! braces and strings mark its end. Each document without `items` is one piece.
 
 use flexvol_protocol::failure::{Failure, Result};
 use std::io::{BufRead, Read as _};
 
-/// The largest object that is read: an API server takes half of it.
+/// Limit for one object, in bytes: twice what an API server accepts.
 const LARGEST: usize = 3 << 20;
 
-/// A piece of the text that is an object.
+/// Piece of the text that is one object.
 pub(super) struct Piece {
-    /// The line it begins in, counted from 1.
+    /// Line in which it begins, counted from 1.
     pub(super) line: usize,
     pub(super) text: String,
 }
 
-/// Called with each piece.
+/// Callback for each piece.
 type Take<'a> = &'a mut dyn FnMut(Piece) -> Result<()>;
 
-/// Cuts a text into its objects.
+/// Splits a text into its objects.
 pub(super) fn pieces(input: &mut dyn BufRead, take: Take<'_>) -> Result<()> {
     let start = input.fill_buf().map_err(|error| unreadable(&error))?;
     let is_json = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
@@ -42,16 +42,16 @@ fn text_of(bytes: Vec<u8>, line: usize) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Failure::options(format!("the object in line {line} is not UTF-8")))
 }
 
-/// Where in a document of YAML one is.
+/// Position in a YAML document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// Before `items:`, or in a document without.
+    /// Before `items:`, or in a document without `items:`.
     Head,
     /// Before the first item.
     Items,
-    /// In the list, whose dashes stand behind so many spaces.
+    /// In the list, whose dashes are indented by this number of spaces.
     List(usize),
-    /// Behind the list: what is left is of no object.
+    /// After the list: the rest belongs to no object.
     Tail,
 }
 
@@ -78,7 +78,7 @@ fn yaml(input: &mut dyn BufRead, take: Take<'_>) -> Result<()> {
         match at {
             _ if count == 0 => return Ok(()),
             At::List(indent) if next.is_some_and(|(_, begins)| begins) => {
-                // The dash is as good as a space: the item is then a document.
+                // Replace the dash by a space, so that the item is a document.
                 piece.text.extend([&text[..indent], " ", &text[indent + 1..]]);
             }
             At::Head | At::List(_) if next.is_some() => piece.text.push_str(text),
@@ -102,7 +102,7 @@ fn is_mark(line: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }
 
-/// Where one is in this line, and whether an item begins there.
+/// Returns the position in this line, and true if an item begins there.
 fn place(at: At, line: &str) -> (At, bool) {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let rest = line[indent..].trim_end();
@@ -118,7 +118,7 @@ fn place(at: At, line: &str) -> (At, bool) {
     }
 }
 
-/// Where one is in the root.
+/// Position in the root, relative to its `items`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Items {
     #[default]
@@ -127,7 +127,7 @@ enum Items {
     Behind,
 }
 
-/// What a reader of JSON knows of where it is.
+/// State of the JSON reader.
 #[derive(Default)]
 struct Json {
     depth: usize,
@@ -166,7 +166,7 @@ fn json(input: &mut dyn BufRead, take: Take<'_>) -> Result<()> {
 }
 
 impl Json {
-    /// Takes one byte; the object that ends with it.
+    /// Reads one byte. Returns the object that ends with it, if one does.
     fn next(&mut self, byte: u8) -> Result<Option<Piece>> {
         let outermost = if self.items == Items::Within { 2 } else { 0 };
         let begins = !self.in_string && byte == b'{' && self.depth == outermost;
@@ -208,7 +208,7 @@ impl Json {
             _ if self.escaped => self.escaped = false,
             b'\\' => self.escaped = true,
             b'"' => self.in_string = false,
-            // Longer than any key that matters.
+            // All keys that matter are shorter than this limit.
             _ if self.depth == 1 && self.key.len() < 16 => self.key.push(byte),
             _ => {}
         }
@@ -222,7 +222,7 @@ impl Json {
                 (self.items, self.piece) = (Items::Behind, Vec::new());
                 false
             }
-            // What is behind the items is of no object.
+            // Text after the items belongs to no object.
             (0, _) => std::mem::take(&mut self.items) == Items::Before,
             _ => false,
         };
@@ -235,7 +235,7 @@ impl Json {
 mod tests {
     use super::*;
 
-    /// Line and text of each piece, whatever the size of the buffer.
+    /// Returns line and text of each piece; they must not depend on the buffer size.
     fn cut(text: &str) -> Vec<(usize, String)> {
         let of = |capacity| {
             let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! What would become of volumes that drivers of ours took over from others: what would be refused,
-//! and what would be done otherwise.
+//! Effects on volumes if our drivers take them over from other drivers: volumes that would be
+//! refused, and volumes that would behave differently.
 
 use super::KnownDrivers;
 use super::finding::{
@@ -9,53 +9,55 @@ use super::flex::Flex;
 use super::known::Known;
 use serde::Serialize;
 
-/// The volumes of one driver.
+/// Volumes of one driver.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TakenOver {
-    /// As volumes name it.
+    /// Driver name in the volumes.
     pub driver: String,
-    /// The driver of ours behind that name; `None` if there is none.
+    /// Our driver behind that name, if any.
     pub ours: Option<&'static str>,
-    /// Whose options it would understand; `None` if only our own.
+    /// Profile whose options our driver would understand; `None` if it understands only its own.
     pub profile: Option<&'static str>,
-    /// How many volumes it has.
+    /// Number of volumes.
     pub volumes: usize,
-    /// How many of them nothing is said of below.
+    /// Number of volumes without an entry in `changes`.
     pub unchanged: usize,
-    /// What becomes of the others, the worst first.
+    /// Changes for the other volumes, most severe first.
     pub changes: Vec<Change>,
-    /// What is otherwise for all of them.
+    /// Differences that apply to all its volumes.
     pub always: &'static [&'static str],
 }
 
-/// One thing that would be otherwise.
+/// One change for volumes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
-    /// How bad it is.
+    /// Kind of the change.
     pub what: Outcome,
-    /// What, and how to fix it.
+    /// Description of the change, and the fix.
     pub message: String,
-    /// Of these volumes, by the objects they are in.
+    /// Affected volumes, named by their objects.
     pub volumes: Vec<String>,
 }
 
-/// What becomes of a volume.
+/// Outcome for a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It would not be mounted.
     Refused,
-    /// It has mistakes for which nothing can be told.
+    /// The outcome is unknown, because it has errors of its own.
     Unknown,
-    /// It would be mounted, and is not quite what it was.
+    /// It would be mounted, but behave differently.
     Otherwise,
 }
 
-/// What our own drivers refuse; what the drivers of a profile pass over, ours does, too.
+/// Rules for options that our own drivers enforce. A driver with a profile ignores such options, as
+/// the original driver does.
 const OF_OPTIONS: [&str; 4] = [UNKNOWN_OPTION.id, OPTION_VALUE.id, MISSING_OPTION.id, REPEATED_OPTION.id];
 
-/// All volumes, by their drivers. `sound` are those of which a driver could be asked.
+/// Groups all volumes by driver. `sound` is true for each volume without errors in its
+/// `flexVolume`: only then can the driver be asked about it.
 pub(super) fn of(
     flexes: &[Flex<'_>],
     sound: &[bool],
@@ -101,7 +103,7 @@ impl TakenOver {
     }
 }
 
-/// Without the list of all that would be allowed instead, which may be long.
+/// Removes the list of allowed values, which may be long, from a message.
 fn short(message: &str) -> String {
     match message.split_once(": allowed are ") {
         Some((what, _)) => format!("{what}: flexvol validate without --take-over lists what is"),
@@ -110,7 +112,7 @@ fn short(message: &str) -> String {
 }
 
 impl Flex<'_> {
-    /// The object that it is in.
+    /// Returns kind, namespace and name of its object.
     fn title(&self) -> String {
         let (namespace, name) = &self.object.key;
         match self.object.kind {
@@ -142,7 +144,8 @@ impl Flex<'_> {
         all
     }
 
-    /// Whether it is about an option that nobody knows: it had no effect before, either.
+    /// Reports whether a message is about an option that the profile does not know: such an option
+    /// had no effect before, either.
     pub(super) fn is_passed_over(&self, known: &Known, message: &str) -> bool {
         let complaint = |key: &str| known.installed.profile.and_then(|profile| profile.complaint(key));
         self.options().members().any(|(key, _)| complaint(key).as_deref() == Some(message))

@@ -1,4 +1,4 @@
-//! What a `PersistentVolume` says around its `flexVolume`.
+//! Checks the fields of a `PersistentVolume` around its `flexVolume`.
 
 use super::finding::{
     ACCESS_MODES, CAPACITY, Findings, INLINE_ATTACHED, MOUNT_OPTIONS, READ_ONLY, RECLAIM, SHARED, VOLUME_MODE,
@@ -9,14 +9,14 @@ use crate::objects::{Used, rules};
 use flexvol_protocol::Access;
 use serde_json::Value;
 
-/// Drivers whose volumes several nodes cannot write to, and why.
+/// Drivers whose volumes cannot be written to by several nodes, with the reason.
 const NOT_SHARED: &[(&[&str], &str)] = &[
     (&["iscsi", "lvm", "nbd", "qcow2", "rbd"], "two nodes that write to one device destroy its file system"),
     (&["tmpfs"], "each pod has a memory of its own"),
 ];
 
 impl Flex<'_> {
-    /// For a PV, and for an inline volume that should be one.
+    /// Checks a PV, or reports an inline volume that should be a PV.
     pub(super) fn check_volume(&self, known: Option<&Known>, used: &[&Used], findings: &mut Findings) {
         if self.owner == Owner::Volume {
             self.check_mount_options(findings);
@@ -28,9 +28,9 @@ impl Flex<'_> {
         }
     }
 
-    /// With `attach: true`, kubelet knows an inline volume by driver and name alone
-    /// (`GetUniqueVolumeNameFromSpec`), and takes it for a PV when a second pod of the node has one
-    /// of that name (`GenerateMountVolumeFunc`).
+    /// Reports an inline volume of a driver with `attach: true`. Kubelet identifies it by driver
+    /// and name alone (`GetUniqueVolumeNameFromSpec`), and takes it for a PV if a second pod of the
+    /// node has a volume of that name (`GenerateMountVolumeFunc`).
     fn check_inline(&self, known: Option<&Known>, findings: &mut Findings) {
         if let (Some(driver), true) =
             (&self.driver, known.is_some_and(|known| known.installed.capabilities().attach))
@@ -73,7 +73,7 @@ impl Flex<'_> {
             let text = "FlexVolume has no volumeMode: Block, and kubelet refuses the volume: remove it";
             findings.add(self.object, mode, VOLUME_MODE, text);
         }
-        // What is no list is told of as such.
+        // A value that is not a list is reported as a wrong type.
         let modes = spec.get("accessModes");
         if modes.is_absent() || modes.value().as_array().is_some_and(Vec::is_empty) {
             let text = "spec.accessModes is missing: the API server refuses the volume: add one such as ReadWriteOnce";
@@ -81,7 +81,7 @@ impl Flex<'_> {
         }
     }
 
-    /// What is promised of it, and nobody keeps.
+    /// Warns of promises in its fields that neither Kubernetes nor the driver keeps.
     fn check_promises(&self, known: Option<&Known>, findings: &mut Findings) {
         let spec = self.object.node.get("spec");
         let (modes, policy) = (spec.get("accessModes"), spec.get("persistentVolumeReclaimPolicy"));
@@ -97,9 +97,9 @@ impl Flex<'_> {
         }
     }
 
-    /// Of a PV only the pod's word counts.
+    /// Warns of a PV that only looks read-only: kubelet reads `readOnly` of the pod alone.
     fn check_access(&self, used: &[&Used], findings: &mut Findings) {
-        // What kubelet refuses for another reason is mounted read-write once that is fixed.
+        // Volumes that kubelet refuses do not count: once fixed, they are mounted read-write.
         let mut volumes = used.iter().filter_map(|used| used.volume.as_ref().ok()).peekable();
         let is_used = volumes.peek().is_some();
         if is_used && volumes.all(|volume| volume.options.access() == Access::ReadOnly) {

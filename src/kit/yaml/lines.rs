@@ -1,10 +1,9 @@
-//! Where the parts of a document are written.
+//! Lines in which the parts of a document are written.
 
-/// The line of a value's key or, where it has none, of the value itself; and the same of all below
-/// it.
+/// Line of a value's key or, without a key, of the value itself, and the lines of all values below.
 ///
-/// What an alias or a merge brings is written somewhere else and has no lines: its place is that of
-/// whatever holds it.
+/// The content of an alias or a merge is written somewhere else and has no lines: its place is that
+/// of the value around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
     line: usize,
@@ -25,17 +24,17 @@ impl Lines {
         Self { line, below }
     }
 
-    /// Once the value behind a key has been read.
+    /// Sets the lines below, once the value behind a key has been read.
     pub(super) fn set_below(&mut self, below: Below) {
         self.below = below;
     }
 
-    /// Counted from 1.
+    /// Returns the line, counted from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The largest of it and of all below it.
+    /// Returns the largest line of the value and all values below it.
     pub fn last(&self) -> usize {
         let below = match &self.below {
             Below::Nothing => None,
@@ -45,7 +44,7 @@ impl Lines {
         below.unwrap_or_default().max(self.line)
     }
 
-    /// Of a member of a mapping.
+    /// Returns the lines of a member of a mapping.
     pub fn member(&self, key: &str) -> Option<&Self> {
         match &self.below {
             Below::Members(members) => members.iter().find(|(name, _)| name == key).map(|(_, lines)| lines),
@@ -53,17 +52,17 @@ impl Lines {
         }
     }
 
-    /// A list, written in this line.
+    /// Returns the lines of a list that is written in this line.
     pub(crate) fn of_entries(line: usize, entries: Vec<Self>) -> Self {
         Self { line, below: Below::Entries(entries) }
     }
 
-    /// A mapping, written in this line.
+    /// Returns the lines of a mapping that is written in this line.
     pub(crate) fn of_members(line: usize, members: Vec<(String, Self)>) -> Self {
         Self { line, below: Below::Members(members) }
     }
 
-    /// Makes them those of a text that has so many lines before.
+    /// Shifts all lines by the number of lines before this text.
     pub(crate) fn shift(&mut self, lines: usize) {
         self.line += lines;
         let below: &mut dyn Iterator<Item = &mut Self> = match &mut self.below {
@@ -76,7 +75,7 @@ impl Lines {
         }
     }
 
-    /// Of a member of a mapping, to change it.
+    /// Returns the lines of a member of a mapping, to change them.
     pub(crate) fn member_mut(&mut self, key: &str) -> Option<&mut Self> {
         match &mut self.below {
             Below::Members(members) => {
@@ -86,7 +85,7 @@ impl Lines {
         }
     }
 
-    /// Of an entry of a list, to change it.
+    /// Returns the lines of an entry of a list, to change them.
     pub(crate) fn entry_mut(&mut self, index: usize) -> Option<&mut Self> {
         match &mut self.below {
             Below::Entries(entries) => entries.get_mut(index),
@@ -94,7 +93,7 @@ impl Lines {
         }
     }
 
-    /// Forgets the entries of a list that are not kept.
+    /// Removes the entries of a list that are not kept.
     pub(crate) fn keep_entries(&mut self, kept: &[bool]) {
         if let Below::Entries(entries) = &mut self.below {
             let mut kept = kept.iter();
@@ -102,7 +101,7 @@ impl Lines {
         }
     }
 
-    /// Of an entry of a list.
+    /// Returns the lines of an entry of a list.
     pub fn entry(&self, index: usize) -> Option<&Self> {
         match &self.below {
             Below::Entries(entries) => entries.get(index),

@@ -1,4 +1,4 @@
-//! A YAML text whose documents have changed: comments, order and style of what is the same stay.
+//! Rewrites a YAML text with changed documents: the rest keeps its comments, order and style.
 //!
 //! ```text
 //! spec:                                       spec:
@@ -8,9 +8,9 @@
 //!     driver: fstab/cifs                          driver: "cifs.fstab.flex.flexvol.dev"
 //! ```
 //!
-//! Lines are replaced, of mappings and lists in block style; a mapping in flow style, or one with
-//! anchors, is written anew as a whole. What comes out is read again: if it is not what it should
-//! be, the changed documents are written anew, and their comments are lost.
+//! In mappings and lists in block style, only lines are replaced; a mapping in flow style, or one
+//! with anchors, is written again as a whole. The result is parsed: if it is not as wanted, the
+//! changed documents are written again, and their comments are lost.
 
 use super::{Lines, parse};
 use flexvol_protocol::failure::Failure;
@@ -19,8 +19,8 @@ use flexvol_terminal::emit;
 use serde_json::{Map, Value, json};
 use std::ops::Range;
 
-/// A text with other documents in the place of those that [`super::parse_with_lines`] found in it.
-/// `None` for one that is the same.
+/// Returns a text with other documents in place of those that [`super::parse_with_lines`] found in
+/// it. `None` stands for an unchanged document.
 pub fn rewrite(text: &str, before: &[(Value, Lines)], after: &[Option<Value>]) -> Result<String, Failure> {
     let mut wanted = Vec::new();
     for ((old, _), new) in before.iter().zip(after) {
@@ -43,17 +43,17 @@ pub fn rewrite(text: &str, before: &[(Value, Lines)], after: &[Option<Value>]) -
 }
 
 struct Editor<'a> {
-    /// With their line breaks.
+    /// Lines, with their line breaks.
     lines: &'a [&'a str],
-    /// Lines, counted from 0, and what stands there instead.
+    /// Ranges of lines, counted from 0, and their replacements.
     changes: Vec<(Range<usize>, String)>,
 }
 
-/// A key of a mapping in block style, its place, and the lines up to the next key.
+/// Key of a mapping in block style, its place, and the lines up to the next key.
 type Member<'a> = (&'a str, &'a Lines, Range<usize>);
 
 impl Editor<'_> {
-    /// The document anew, in its language.
+    /// Writes a document again as a whole, as YAML or JSON like before.
     fn whole(&mut self, at: &Lines, new: &Value) {
         let start = at.line() - 1;
         let end = start + 1 + self.trimmed(start + 1..self.end_of_document(at), 0);
@@ -70,7 +70,7 @@ impl Editor<'_> {
         at.line() + length
     }
 
-    /// Makes the new value of the old one; `None` if it has to be written as a whole.
+    /// Turns the old value into the new one; `None` if it has to be written as a whole.
     fn value(&mut self, at: &Lines, old: &Value, new: &Value, end: usize) -> Option<()> {
         let before = self.changes.len();
         let done = match (old, new) {
@@ -102,7 +102,7 @@ impl Editor<'_> {
         end: usize,
     ) -> Option<()> {
         let (indent, members) = self.block(at, old, end)?;
-        // What is new stands where the first thing was that is gone, or behind the last.
+        // New members go to the place of the first removed one, or after the last one.
         let mut added = Map::new();
         for (key, value) in new {
             if !old.contains_key(key) {
@@ -127,8 +127,8 @@ impl Editor<'_> {
         (!new.is_empty()).then_some(())
     }
 
-    /// How far its keys are indented, and where they are, in the order of the text; `None` if one
-    /// has no line of its own.
+    /// Returns the indentation of its keys, and their places in the order of the text; `None` if a
+    /// key has no line of its own.
     fn block<'b>(
         &self,
         at: &'b Lines,
@@ -156,8 +156,8 @@ impl Editor<'_> {
         Some((indent, members))
     }
 
-    /// How many of the lines belong to what stands before them: comments that are not further in
-    /// than its key belong to what follows.
+    /// Returns how many of the lines belong to the text before them. Comments that are not indented
+    /// further than its key belong to the text after them.
     fn trimmed(&self, lines: Range<usize>, indent: usize) -> usize {
         let is_foreign = |line: &&&str| {
             let text = line.trim_start();
@@ -167,7 +167,7 @@ impl Editor<'_> {
         own.len() - own.iter().rev().take_while(is_foreign).count()
     }
 
-    /// Members in place of one; `None` if nothing takes the place of the first of a list's entry.
+    /// Returns members in place of one; `None` if the first member of a list's entry would vanish.
     fn members(&self, indent: usize, line: usize, members: &Value) -> Option<String> {
         let before = &self.lines[line][..indent];
         let text = indented(members, indent);
@@ -177,7 +177,7 @@ impl Editor<'_> {
         }
     }
 
-    /// The text with all changes.
+    /// Returns the text with all changes.
     fn text(&mut self) -> String {
         sort(&mut self.changes, |(lines, _)| (lines.start, lines.end));
         let (mut text, mut at) = (String::new(), 0);
@@ -197,7 +197,7 @@ impl Editor<'_> {
     }
 }
 
-/// Members of a mapping, each line as far in as they are; of none nothing.
+/// Returns the members of a mapping, each line with this indentation; no text for an empty mapping.
 fn indented(members: &Value, indent: usize) -> String {
     let mut text = String::new();
     if *members != json!({}) {
@@ -212,7 +212,7 @@ fn blanks(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// Where the first key of a line stands, behind the dashes of lists.
+/// Returns the column of the first key of a line, after the dashes of lists.
 fn start(line: &str) -> usize {
     let mut at = blanks(line);
     while line[at..].starts_with("- ") {
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The first document with a value at a path; `null` removes it.
+    /// Rewrites the first document with a value at each path; `null` removes it.
     fn changed(text: &str, changes: &[(&str, Value)]) -> String {
         let before = parse_with_lines(text).unwrap();
         let mut after = before[0].0.clone();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever becomes of whatever, in whatever style, is what is read afterwards.
+        /// Rewrites values in any style: the text must read as wanted afterwards.
         #[test]
         fn what_is_written_is_what_is_wanted(old in values(), new in values(), style in 0..3, comments: bool) {
             let (old, new) = (json!({"k": old, "z": 1}), json!({"k": new, "y": 2}));
@@ -316,7 +316,7 @@ mod tests {
             let after = rewrite(&text, &before, &[Some(new.clone()), None]).unwrap();
             prop_assert_eq!(parse(&after).unwrap(), vec![new, json!({"other": 1})]);
             prop_assert!(after.ends_with("---\nother: 1 # kept\n"), "{}", after);
-            // And nothing is touched that is the same.
+            // Unchanged documents must stay as they are.
             prop_assert_eq!(rewrite(&text, &before, &[Some(old), None]).unwrap(), text);
         }
     }

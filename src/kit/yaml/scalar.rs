@@ -1,15 +1,15 @@
-//! What a scalar means by its style and its tag; what a plain one means is [`plain`]'s.
+//! Values of scalars, by style and tag; those of plain scalars are left to [`plain`].
 
 use flexvol_kubelet::scalar::plain;
 use saphyr_parser::{ScalarStyle, Tag};
 use serde_json::Value;
 
-/// Whether the text was neither quoted nor a block.
+/// Reports whether the text was neither quoted nor a block.
 pub(super) fn is_plain(style: ScalarStyle) -> bool {
     style == ScalarStyle::Plain
 }
 
-/// The value of a scalar; the error is what is wrong with it, without its text.
+/// Returns the value of a scalar; the error describes the problem without its text.
 pub(super) fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, &'static str> {
     let quoted = || Ok(Value::String(text.to_owned()));
     match tag {
@@ -36,7 +36,7 @@ fn tagged(text: &str, tag: &str) -> Result<Value, &'static str> {
     }
 }
 
-/// A key: text, numbers and booleans as text.
+/// Returns a key as text; numbers and booleans become text.
 pub(super) fn key(value: &Value) -> Result<String, &'static str> {
     match value {
         Value::String(text) => Ok(text.clone()),

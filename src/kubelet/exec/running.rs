@@ -1,4 +1,4 @@
-//! A driver that runs: watched, read, and stopped if it does not end.
+//! Running driver: watched, read, and stopped if it does not end.
 
 use super::{End, LONGEST_WAIT, Reader, Run, Stop, Terms};
 use flexvol_linux::proc::child::{self, Pid, Signal};
@@ -8,17 +8,18 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// From SIGTERM to SIGKILL, and from there to giving up on a process that sits in the kernel.
+/// Grace period from SIGTERM to SIGKILL, and from SIGKILL to giving up on a process stuck in the
+/// kernel.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often to look where the kernel cannot tell of the end of a process (`pidfd_open`, Linux
-/// 5.3).
+/// Pause between two checks on a kernel that cannot report the end of a process (`pidfd_open`,
+/// Linux 5.3).
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
-/// How long a signal that comes just before we wait for the driver goes unseen.
+/// Longest delay before a signal is seen that arrives just before we wait for the driver.
 const SIGNAL_TICK: Duration = Duration::from_millis(100);
 
-/// How much a slow reader takes at once.
+/// Size of one read of a slow reader, in bytes.
 const SIP: usize = 64;
 
 pub(super) struct Running<'a> {
@@ -26,10 +27,10 @@ pub(super) struct Running<'a> {
     process: Child,
     pid: Pid,
     start: Instant,
-    /// Until it has ended.
+    /// Becomes readable when the process ends; `None` once it has ended.
     ended: Option<OwnedFd>,
     exited: Option<Duration>,
-    /// Until it is closed.
+    /// Reading end of the output; `None` once it is closed.
     pipe: Option<OwnedFd>,
     closed: Option<Duration>,
     output: Vec<u8>,
@@ -69,8 +70,8 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// Waits for so long at most until something happens. All of it, once the process and its
-    /// output have ended, or our patience: then it is not called again.
+    /// Waits at most `wait` for something to happen. Returns the [`Run`] once process and output
+    /// have ended or the driver had to be stopped; do not call it again after that.
     pub(super) fn advance(&mut self, wait: Duration) -> io::Result<Option<Run>> {
         let terms = self.terms;
         let over = self.is_over()?;
@@ -94,7 +95,7 @@ impl<'a> Running<'a> {
         let (terms, exited, closed) = (self.terms, self.exited, self.closed);
         match stopped {
             None => {}
-            // Whoever holds the output is no part of the call any more.
+            // The process that still holds the output is no longer part of the call.
             Some(Stop::Patience) if exited.is_some() && terms.linger.is_some() => {}
             Some(Stop::Told) => self.stop(&[Signal::KILL])?,
             Some(_) => self.stop(&[Signal::TERM, Signal::KILL])?,
@@ -107,7 +108,7 @@ impl<'a> Running<'a> {
         Ok(Run { end, exited, closed, took, output, stopped, unheard: self.unheard })
     }
 
-    /// How long to wait yet.
+    /// Returns the time left to wait.
     fn left(&self) -> Duration {
         let limit = match (self.exited, self.terms.linger) {
             (Some(exited), Some(linger)) => self.terms.patience.min(exited + linger),
@@ -116,14 +117,14 @@ impl<'a> Running<'a> {
         limit.saturating_sub(self.start.elapsed())
     }
 
-    /// Has the observer do what is due; when it wants to be called again.
+    /// Calls the observer; returns the time until it wants to be called again.
     fn observe(&self) -> Option<Duration> {
         let observer = self.terms.observer.as_ref().filter(|_| self.exited.is_none())?;
         let now = self.start.elapsed();
         observer.running(now).map(|due| due.saturating_sub(now))
     }
 
-    /// Notes the end of the process, without reaping it.
+    /// Records the end of the process, without reaping it.
     fn is_over(&mut self) -> io::Result<bool> {
         if self.exited.is_none() && child::has_ended(self.pid)? {
             self.exited = Some(self.start.elapsed());
@@ -132,7 +133,7 @@ impl<'a> Running<'a> {
         Ok(self.exited.is_some() && self.pipe.is_none())
     }
 
-    /// Waits for something to happen, then reads what is there.
+    /// Waits for something to happen, then reads the available output.
     fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let wait = self.until_next(wait);
         let pipe = self.pipe.iter().filter(|_| self.pause().is_none());
@@ -140,14 +141,14 @@ impl<'a> Running<'a> {
         self.read()
     }
 
-    /// No longer than to the next thing to do.
+    /// Shortens the wait so that it ends when the next thing is due.
     fn until_next(&self, wait: Duration) -> Duration {
         let blind = (self.exited.is_none() && self.ended.is_none()).then_some(BLIND_TICK);
-        // Whoever is more patient waits again.
+        // Longer waits are split: the caller waits again.
         self.pause().into_iter().chain(blind).chain([wait, LONGEST_WAIT]).min().unwrap_or(wait)
     }
 
-    /// Of a slow reader.
+    /// Returns the pause between two reads, for a slow reader.
     fn pause(&self) -> Option<Duration> {
         match self.terms.reader {
             Reader::Slow { pause } if self.exited.is_none() => Some(pause),
@@ -170,8 +171,8 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Ends the whole group: mostly a request, then force. What left the group is out of reach, but
-    /// no longer waited for.
+    /// Ends the whole process group: usually SIGTERM first, then SIGKILL. Processes that left the
+    /// group are out of reach, but they are no longer waited for.
     fn stop(&mut self, signals: &[Signal]) -> io::Result<()> {
         let limit = self.output.len();
         for signal in signals {

@@ -1,4 +1,4 @@
-//! How a driver is started.
+//! Start of a driver.
 
 use super::{Reader, Terms};
 use flexvol_linux::fs::opened::in_memory;
@@ -10,7 +10,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Standard input, and what must be held as long as nothing shall come on it.
+/// Returns the standard input, and the writing end that must stay open to keep a silent input
+/// silent.
 pub(super) fn input(terms: &Terms) -> io::Result<(Stdio, Option<OwnedFd>)> {
     if let Some(input) = &terms.input {
         return Ok((in_memory("input", input.expose())?.into(), None));
@@ -22,7 +23,8 @@ pub(super) fn input(terms: &Terms) -> io::Result<(Stdio, Option<OwnedFd>)> {
     Ok((reader.into(), Some(writer)))
 }
 
-/// The process, and the reading end of its output, unless no one reads it.
+/// Returns the process and the reading end of its output; no reading end if no one reads the
+/// output.
 #[expect(
     clippy::disallowed_methods,
     reason = "a foreign driver is executed as kubelet would, not as a helper"
@@ -37,7 +39,7 @@ pub(super) fn spawn(
     if let Reader::Slow { .. } = terms.reader {
         child::make_smallest(reader.as_fd())?;
     }
-    // Closed before the start, so that it is closed before the first byte.
+    // The reading end is closed before the start, so that it is closed before the first byte.
     let reader = (terms.reader != Reader::Closed).then_some(reader);
     let mut command = Command::new(program);
     if let Some(name) = &terms.name {

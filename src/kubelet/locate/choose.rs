@@ -1,4 +1,4 @@
-//! The choice among everything that was said. Pure.
+//! Choice among all claims. Pure.
 
 use crate::platform::{ObstacleKind, Platform};
 use flexvol_linux::fs::exec_dir::{Condition, ExecDirState};
@@ -6,7 +6,7 @@ use flexvol_protocol::ordered;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Who names a directory; the first counts most.
+/// Origins of a directory, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// `--plugin-dir`.
@@ -15,18 +15,18 @@ pub enum Origin {
     Environment,
     /// A running kubelet.
     Kubelet,
-    /// kubelet's configuration on this node, while none runs.
+    /// Kubelet's configuration on this node, while no kubelet runs.
     Configuration,
     /// A controller-manager, running or configured.
     ControllerManager,
-    /// The platform table.
+    /// Table of platforms.
     Platform,
-    /// kubelet's default.
+    /// Kubelet's default.
     Default,
 }
 
 impl Origin {
-    /// For people and programs.
+    /// Returns the name, for people and programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Explicit => "--plugin-dir",
@@ -40,77 +40,78 @@ impl Origin {
     }
 }
 
-/// A directory, as two see it.
+/// One directory in two views.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenDirectory {
-    /// As this process sees it.
+    /// Path in the view of this process.
     pub directory: PathBuf,
-    /// As kubelet sees it.
+    /// Path in the view of kubelet.
     pub inside: PathBuf,
 }
 
-/// Why a claim names no directory.
+/// Reason why a claim names no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPlace {
-    /// Its word does not count, or cannot be had. Whoever counts less is asked.
+    /// The origin is not trusted, or its setting cannot be read. The next origin is used.
     Refused(String),
-    /// Its word counts, and cannot be understood for sure. Whoever counts less could only guess.
+    /// The origin takes precedence, but cannot be understood with certainty. A lower origin would
+    /// be a guess.
     Unclear(String),
 }
 
-/// What somebody says.
+/// Statement of one origin about the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Who.
+    /// Origin of the statement.
     pub origin: Origin,
-    /// How it is known, for people.
+    /// Evidence, for display.
     pub evidence: String,
-    /// The directory, or why there is none.
+    /// Directory, or the reason why there is none.
     pub place: Result<SeenDirectory, NoPlace>,
-    /// What else there is to know about it.
+    /// Additional facts about the directory.
     pub notes: Vec<String>,
 }
 
-/// What became of a claim.
+/// Decision about a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// kubelet reads this one.
+    /// Kubelet reads this directory.
     Chosen,
-    /// Somebody else's word counts more.
+    /// Another origin takes precedence.
     PassedOver(Origin),
-    /// It does not count; why.
+    /// The claim does not count; with the reason.
     Refused(String),
-    /// It would count, and cannot be understood for sure; why.
+    /// The claim would count, but cannot be understood with certainty; with the reason.
     Unclear(String),
 }
 
-/// A claim, what became of it, and what its directory is like.
+/// A claim, the decision about it, and the condition of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Who says so.
+    /// Origin of the claim.
     pub origin: Origin,
-    /// How it is known, for people.
+    /// Evidence, for display.
     pub evidence: String,
-    /// The directory; `None` if it was refused before it was known.
+    /// Directory; `None` if the claim was refused before its directory was known.
     pub place: Option<SeenDirectory>,
-    /// Whether it was chosen, and why not.
+    /// Decision, with the reason if it was not chosen.
     pub verdict: Verdict,
-    /// What else there is to know about it.
+    /// Additional facts about the directory.
     pub notes: Vec<String>,
-    /// What the directory is like; `None` if nobody looked.
+    /// Condition of the directory; `None` if it was not inspected.
     pub condition: Option<Condition>,
 }
 
-/// Every candidate, the most important first, and the platform.
+/// All candidates, the most important first, and the platform.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Located {
-    /// All of them.
+    /// Candidates in order of precedence.
     pub candidates: Vec<Candidate>,
-    /// What the node was recognised as.
+    /// Platform that was recognised.
     pub platform: Option<&'static Platform>,
 }
 
-/// Chooses all directories of the best origin that names one; none, if a better one is unclear.
+/// Chooses all directories of the best origin that names one; none, if a better origin is unclear.
 pub fn choose(mut claims: Vec<Claim>, platform: Option<&'static Platform>) -> Located {
     ordered::sort(&mut claims, |claim| claim.origin);
     let said = claims.iter().find(|claim| !matches!(claim.place, Err(NoPlace::Refused(_))));
@@ -129,7 +130,7 @@ pub fn choose(mut claims: Vec<Claim>, platform: Option<&'static Platform>) -> Lo
 }
 
 impl Located {
-    /// The candidates chosen, each directory once; none if nobody names one.
+    /// Returns the chosen candidates, each directory once; empty if there is none.
     pub fn chosen(&self) -> Vec<&Candidate> {
         let mut chosen: Vec<&Candidate> = Vec::new();
         for candidate in self.candidates.iter().filter(|candidate| candidate.verdict == Verdict::Chosen) {
@@ -140,19 +141,18 @@ impl Located {
         chosen
     }
 
-    /// One line a candidate: whether it is chosen, the directory, who says so and how that is
-    /// known.
+    /// Returns one line per candidate: the decision, the directory, its origin and the evidence.
     pub fn explain(&self) -> Vec<String> {
         self.candidates.iter().map(Candidate::explain).collect()
     }
 
-    /// Why a chosen directory cannot be used as it is, with the fix; empty if all can.
+    /// Returns why chosen directories cannot be used as they are, with the fix; empty if all can.
     pub fn problems(&self) -> Vec<String> {
         self.chosen().into_iter().filter_map(|candidate| candidate.problem(self.platform)).collect()
     }
 
-    /// What an admin should know besides: whose word was not taken, and a controller-manager that
-    /// looks elsewhere.
+    /// Returns warnings for the admin: origins that were not used, and a controller-manager with
+    /// another directory.
     pub fn warnings(&self) -> Vec<String> {
         let chosen = self.chosen();
         let of_kubelets = chosen.first().is_some_and(|first| first.origin != Origin::ControllerManager);
@@ -179,25 +179,26 @@ impl Located {
 }
 
 impl Candidate {
-    /// The directory as this process sees it.
+    /// Returns the directory in the view of this process.
     pub fn directory(&self) -> Option<&Path> {
         self.place.as_ref().map(|place| place.directory.as_path())
     }
 
-    /// The directory as kubelet sees it.
+    /// Returns the directory in the view of kubelet.
     pub fn inside(&self) -> Option<&Path> {
         self.place.as_ref().map(|place| place.inside.as_path())
     }
 
-    /// The directory as the node whose root is here calls it: not what a kubelet in a container
-    /// says. What can only be reached through a process has no such name.
+    /// Returns the directory in the view of the node whose root is mounted at `root`, which can
+    /// differ from the view of a kubelet in a container. A directory that can only be reached
+    /// through a process has no such path; kubelet's path is returned instead.
     pub fn below(&self, root: &Path) -> Option<PathBuf> {
         let below = Path::new("/").join(self.directory()?.strip_prefix(root).ok()?);
         if below.starts_with("/proc") { self.inside().map(Path::to_owned) } else { Some(below) }
     }
 
-    /// Why nothing can be installed into the directory as it is, with the fix; `None` if it can, or
-    /// if nobody looked.
+    /// Returns why nothing can be installed into the directory as it is, with the fix; `None` if it
+    /// can be, or if the directory was not inspected.
     pub fn problem(&self, platform: Option<&Platform>) -> Option<String> {
         let (directory, condition) = (self.directory()?.display(), self.condition.as_ref()?);
         let fix = |kind: ObstacleKind| {
@@ -223,7 +224,7 @@ impl Candidate {
         }
     }
 
-    /// What the directory is like, in a few words.
+    /// Describes the condition of the directory in a few words.
     pub fn state(&self) -> String {
         let Some(condition) = &self.condition else { return String::new() };
         let mut text = match &condition.kind {

@@ -1,33 +1,33 @@
-//! Which processes have a kubelet or a controller-manager in them, and the flags they were given.
+//! Processes that contain a kubelet or a controller-manager, and their flags.
 //!
-//! Pure. Flags are read as pflag, Go's usual library, reads them: `--name=value` or `--name value`,
-//! never one dash, `_` for `-`, the last one counts, and nothing after `--`.
+//! Pure. Flags are read as by pflag, Go's usual library: `--name=value` or `--name value`, never
+//! with one dash, `_` for `-`. The last one counts, and everything after `--` is ignored.
 
 use std::path::Path;
 
-/// A program that decides about plugin directories.
+/// Programs that decide about plugin directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// kubelet itself, hyperkube's too.
+    /// kubelet itself, also as part of hyperkube.
     Kubelet,
-    /// k3s, which has kubelet inside: its flags are `kubelet-arg`, on its own command line or in
-    /// its configuration.
+    /// k3s, which contains kubelet: kubelet's flags are `kubelet-arg`, on k3s's own command line or
+    /// in its configuration.
     K3s,
     /// kubelite of `MicroK8s`, which reads kubelet's flags from a file.
     Kubelite,
-    /// `MicroShift`, with kubelet inside.
+    /// `MicroShift`, which contains kubelet.
     MicroShift,
-    /// `KubeEdge`'s edgecore, with kubelet inside.
+    /// `KubeEdge`'s edgecore, which contains kubelet.
     EdgeCore,
-    /// The node of OpenShift 3, with kubelet inside.
+    /// The node of OpenShift 3, which contains kubelet.
     Origin,
     /// kube-controller-manager.
     ControllerManager,
 }
 
 impl Program {
-    /// The row of the platform table that says where such a program keeps its settings; none for
-    /// what has flags of its own.
+    /// Returns the row of the platform table with the places of this program's settings; `None` for
+    /// a program with flags of its own.
     pub fn platform(self) -> Option<&'static str> {
         match self {
             Self::Kubelet | Self::ControllerManager => None,
@@ -41,8 +41,8 @@ impl Program {
 }
 
 impl Program {
-    /// The words that make this executable print the release of Kubernetes and end; none where no
-    /// words are known, or where what it prints is a version of its own.
+    /// Returns the words that make this executable print the release of Kubernetes and exit; `None`
+    /// if no such words are known, or if the program prints a version of its own.
     pub fn release_words(self, executable: Option<&Path>) -> Option<&'static [&'static str]> {
         let name = executable.and_then(Path::file_name).map(|name| name.to_string_lossy());
         match self {
@@ -56,10 +56,10 @@ impl Program {
     }
 }
 
-/// What a process is, and the words after its name; `None` for all others.
+/// Recognises a program; returns it and the words after its name. `None` for any other process.
 ///
-/// By `argv[0]` or, where a wrapper has changed that, by the executable. Anybody can call
-/// themselves so: [`trust`](super::trust) says who is believed.
+/// Uses `argv[0]` or, if a wrapper has changed that, the executable. Any process can use such a
+/// name: [`trust`](super::trust) decides which process is trusted.
 pub fn recognise(words: &[String], executable: Option<&Path>) -> Option<(Program, Vec<String>)> {
     let words = untitled(words);
     let (first, rest) = words.split_first()?;
@@ -91,8 +91,8 @@ fn recognise_name(name: &str, rest: &[String]) -> Option<(Program, Vec<String>)>
     Some((found.0, found.1.to_vec()))
 }
 
-/// k3s writes its name and command over its arguments, a token being among them: one word with
-/// blanks in it and then nothing.
+/// Splits a process title. k3s overwrites its arguments, which include a token, with its name and
+/// command: one word with blanks, then empty words.
 fn untitled(words: &[String]) -> Vec<String> {
     match words.split_first() {
         Some((title, rest)) if title.contains(' ') && rest.iter().all(String::is_empty) => {
@@ -106,32 +106,32 @@ fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// One flag, and who gave it.
+/// One flag, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flag {
-    /// Without dashes, and with `-` for `_`.
+    /// Name without dashes, and with `-` for `_`.
     pub name: String,
-    /// What follows the `=`, or the next word.
+    /// Text after the `=`, or the next word.
     pub value: String,
-    /// Where it stands, for people: `command line`, or a file.
+    /// Source, for display: `command line`, or a file.
     pub from: String,
 }
 
 impl Flag {
-    /// A flag given by anything but a command line.
+    /// Returns a flag; turns `_` in its name into `-`.
     pub fn new(name: &str, value: &str, from: &str) -> Self {
         Self { name: name.replace('_', "-"), value: value.to_owned(), from: from.to_owned() }
     }
 }
 
-/// What is asked for here always has a value, whatever the next word looks like.
+/// Flags that we look for: they always have a value, whatever the next word looks like.
 const WITH_VALUE: &[&str] =
     &["volume-plugin-dir", "flex-volume-plugin-dir", "config", "config-dir", "root-dir", "kubelet-arg"];
 
-/// The flags among `words` that have a value.
+/// Returns the flags among `words` that have a value.
 ///
-/// Which of the others take none is not known here: of `--anonymous-auth --volume-plugin-dir=X` the
-/// first is left out.
+/// Other flags may have none, and it is not known here which. In
+/// `--anonymous-auth --volume-plugin-dir=X` the first flag is left out.
 pub fn flags(words: &[String], from: &str) -> Vec<Flag> {
     let words: Vec<_> = words.iter().take_while(|word| *word != "--").collect();
     let mut flags = Vec::new();
@@ -154,26 +154,25 @@ fn takes_value(name: &str) -> bool {
     WITH_VALUE.contains(&name.replace('_', "-").as_str())
 }
 
-/// The last flag of that name.
+/// Returns the last flag of that name.
 pub fn last<'a>(flags: &'a [Flag], name: &str) -> Option<&'a Flag> {
     flags.iter().rfind(|flag| flag.name == name)
 }
 
-/// The values of a flag that may be given many times, each of which is a flag without dashes of
-/// another program's: k3s' `--kubelet-arg=volume-plugin-dir=X`.
+/// Returns the values of a flag that may be repeated. Each value is a flag of another program,
+/// without dashes: k3s' `--kubelet-arg=volume-plugin-dir=X`.
 pub fn handed_on(flags: &[Flag], name: &str) -> Vec<Flag> {
     let handed = flags.iter().filter(|flag| flag.name == name);
     handed.filter_map(|flag| inner(&flag.value, &format!("{}: {name}", flag.from))).collect()
 }
 
-/// `volume-plugin-dir=X`, with dashes or without.
+/// Parses `volume-plugin-dir=X`, with dashes or without.
 pub fn inner(text: &str, from: &str) -> Option<Flag> {
     let (name, value) = text.trim_start_matches('-').split_once('=')?;
     Some(Flag::new(name, value, from))
 }
 
-/// The flags that stand in other text, such as a unit or environment file of systemd; comments are
-/// left out.
+/// Returns the flags in other text, such as a unit or environment file of systemd; skips comments.
 pub fn flags_in_text(text: &str, from: &str) -> Vec<Flag> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', ';']));
     let apart = |c: char| c.is_whitespace() || "\"'`\\".contains(c);
@@ -181,7 +180,7 @@ pub fn flags_in_text(text: &str, from: &str) -> Vec<Flag> {
     flags(&words.map(|word| assigned(word).to_owned()).collect::<Vec<_>>(), from)
 }
 
-/// `--a=b` of `KUBELET_EXTRA_ARGS=--a=b`.
+/// Returns `--a=b` for `KUBELET_EXTRA_ARGS=--a=b`.
 fn assigned(word: &str) -> &str {
     let is_name = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     match word.split_once('=') {

@@ -1,8 +1,8 @@
-//! What kubelet was told, from its flags and the files they name.
+//! Settings of kubelet, from its flags and the files they name.
 //!
-//! No I/O of its own: the files are those that a [`Files`] shows, which is the node as kubelet sees
-//! it, or a table in a test. In the order of what counts more: the flag, the drop-in files of
-//! `--config-dir` from the last to the first, the file of `--config`, and kubelet's default.
+//! Does no I/O: a [`Files`] supplies the files, either those of the node in kubelet's view, or a
+//! table in a test. Order of precedence: the flag, the drop-in files of `--config-dir` from the
+//! last to the first, the file of `--config`, and kubelet's default.
 
 use super::command_line::{Flag, flags, flags_in_text, handed_on, inner, last};
 use super::plain;
@@ -11,52 +11,52 @@ use flexvol_protocol::failure::{Code, Failure, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// How deep below `--config-dir` a drop-in is looked for.
+/// Limit for the depth of the search for drop-ins below `--config-dir`.
 const DEPTH: usize = 8;
-/// How many files of one directory are read.
+/// Limit for the number of files read from one directory.
 const FILES: usize = 256;
 
-/// Whether kube-controller-manager attaches, in kubelet's configuration.
+/// Key in kubelet's configuration: true leaves attaching to kube-controller-manager.
 const ATTACHING: &str = "enableControllerAttachDetach";
-/// The same as a flag.
+/// Flag with the same meaning.
 const ATTACHING_FLAG: &str = "enable-controller-attach-detach";
 
-/// Of a file that counts, and that cannot be understood for sure.
+/// Error code for a file that counts, but cannot be understood with certainty.
 pub const UNCLEAR: Code = Code::BadOptions;
 
-/// The files of a node as a certain process sees them.
+/// Files of a node in the view of a certain process.
 pub trait Files {
-    /// The text of a file of a configuration's size; `None` if there is none.
+    /// Returns the text of a file of a configuration's size; `None` if there is no such file.
     fn read(&self, path: &Path) -> Result<Option<String>>;
-    /// The names in a directory, sorted, and whether each is a directory itself; none if there is
-    /// no such directory.
+    /// Returns the names in a directory, sorted, each with a flag that is true for a directory;
+    /// empty if there is no such directory.
     fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>>;
 }
 
-/// A directory, and who named it.
+/// Directory, and the setting that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// As kubelet sees it.
+    /// Path in the view of kubelet.
     pub directory: PathBuf,
-    /// For people, e.g. `/var/lib/kubelet/config.yaml: volumePluginDir`.
+    /// Source of the setting, for display, e.g. `/var/lib/kubelet/config.yaml: volumePluginDir`.
     pub by: String,
-    /// Whether nothing was set and this is what kubelet takes then.
+    /// True if nothing was set, so that kubelet uses this default.
     pub is_default: bool,
 }
 
-/// The plugin directory of a kubelet with these flags, started in `cwd`.
+/// Returns the plugin directory of a kubelet with these flags, started in `cwd`.
 pub fn plugin_dir(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Told> {
     let told = |directory: PathBuf, by: String| Told { directory, by, is_default: false };
     if let Some(flag) = given(flags, "volume-plugin-dir") {
         return Ok(told(cwd.join(&flag.value), format!("{}: --volume-plugin-dir", flag.from)));
     }
     let drop_ins = from_drop_ins(flags, cwd, files)?.into_iter();
-    // The last one counts, also one that sets nothing: then it is kubelet's default.
+    // The last drop-in with the key counts, even with an empty value: that means kubelet's default.
     if let Some((value, file)) =
         drop_ins.filter_map(|(document, file)| Some((setting(&document)?, file))).next_back()
     {
         let value = if value.is_empty() { DEFAULT_PLUGIN_DIR.to_owned() } else { value };
-        // kubelet resolves relative paths in its first file only.
+        // Kubelet resolves paths relative to the file only for the file of `--config`.
         return Ok(told(cwd.join(value), format!("{}: volumePluginDir", file.display())));
     }
     let file = from_file(flags, cwd, files)?;
@@ -69,8 +69,8 @@ pub fn plugin_dir(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Told>
     Ok(Told { directory: DEFAULT_PLUGIN_DIR.into(), by, is_default: true })
 }
 
-/// Whether a kubelet with these flags, started in `cwd`, calls `attach` and `detach` itself. By
-/// default it leaves that to kube-controller-manager.
+/// Reports whether a kubelet with these flags, started in `cwd`, calls `attach` and `detach`
+/// itself. By default it leaves them to kube-controller-manager.
 pub fn attaches(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<bool> {
     if let Some(flag) = given(flags, ATTACHING_FLAG) {
         return Ok(is_no(&flag.value));
@@ -81,12 +81,12 @@ pub fn attaches(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<bool> {
     Ok(said == Some(false))
 }
 
-/// As Go's `strconv.ParseBool` has it.
+/// Reports a false value, as Go's `strconv.ParseBool` does.
 fn is_no(text: &str) -> bool {
     ["0", "f", "F", "false", "False", "FALSE"].contains(&text)
 }
 
-/// kubelet's own directory.
+/// Returns kubelet's own directory.
 pub fn root_dir(flags: &[Flag], cwd: &Path) -> PathBuf {
     given(flags, "root-dir").map_or_else(|| DEFAULT_KUBELET_ROOT.into(), |flag| cwd.join(&flag.value))
 }
@@ -95,7 +95,7 @@ fn given<'a>(flags: &'a [Flag], name: &str) -> Option<&'a Flag> {
     last(flags, name).filter(|flag| !flag.value.is_empty())
 }
 
-/// The file of `--config`.
+/// Reads the file of `--config`; returns its content and path.
 fn from_file(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Option<(Value, PathBuf)>> {
     let Some(flag) = given(flags, "config") else { return Ok(None) };
     let path = cwd.join(&flag.value);
@@ -109,7 +109,7 @@ fn from_file(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Option<(Va
     Ok(Some((document, path)))
 }
 
-/// The drop-ins of `--config-dir`: later ones count more.
+/// Reads the drop-ins of `--config-dir`: later ones override earlier ones.
 fn from_drop_ins(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Vec<(Value, PathBuf)>> {
     let Some(flag) = given(flags, "config-dir") else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -119,7 +119,7 @@ fn from_drop_ins(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Vec<(V
     Ok(found)
 }
 
-/// Every `*.conf` in the directory and below, in the order of Go's `filepath.WalkDir`.
+/// Returns every `*.conf` in the directory and below, in the order of Go's `filepath.WalkDir`.
 fn below(directory: &Path, files: &dyn Files, depth: usize) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for (name, is_directory) in files.list(directory)? {
@@ -137,7 +137,7 @@ fn below(directory: &Path, files: &dyn Files, depth: usize) -> Result<Vec<PathBu
     Ok(found)
 }
 
-/// As Go's `filepath.Ext` has it: `.conf` is all ending.
+/// Compares the extension as Go's `filepath.Ext` finds it: the name `.conf` is all extension.
 fn ends_in(name: &str, ending: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, found)| found == ending)
 }
@@ -146,9 +146,9 @@ fn setting(document: &Value) -> Option<String> {
     document.get("volumePluginDir")?.as_str().map(str::to_owned)
 }
 
-/// What a file says, YAML or JSON; `None` if there is no such file. An empty one is null.
+/// Reads a file as YAML or JSON; `None` if there is no such file. An empty file is null.
 ///
-/// [`UNCLEAR`] is the code of the error if it is not certain what it says.
+/// The error has the code [`UNCLEAR`] if the content cannot be understood with certainty.
 fn document(path: &Path, files: &dyn Files) -> Result<Option<Value>> {
     let Some(text) = files.read(path)? else { return Ok(None) };
     let unclear = |plain::Unclear { line, why }| {
@@ -159,10 +159,10 @@ fn document(path: &Path, files: &dyn Files) -> Result<Option<Value>> {
     plain::read(&text).map(Some).map_err(unclear)
 }
 
-/// The flags that kubelet would be started with, from where a platform keeps them; later ones count
-/// more.
+/// Returns the flags for a kubelet that starts, from the places in which a platform stores them;
+/// later ones override earlier ones.
 ///
-/// What is not there is passed over.
+/// Skips files that do not exist.
 pub fn kept(places: &[Kept], files: &dyn Files) -> Result<Vec<Flag>> {
     let mut flags = Vec::new();
     for place in places {
@@ -182,7 +182,7 @@ fn configuration(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     Ok(is_there.then(|| Flag::new("config", path, path)).into_iter().collect())
 }
 
-/// A file, or the `*.conf` of a directory.
+/// Reads the flags in a file, or in the `*.conf` files of a directory.
 fn flags_in(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     let names = files.list(Path::new(path))?;
     let confs = names.into_iter().filter(|(name, is_directory)| !is_directory && ends_in(name, "conf"));
@@ -197,10 +197,11 @@ fn flags_in(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     Ok(flags)
 }
 
-/// `kubelet-arg` and its like in k3s' `config.yaml` and then `config.yaml.d`: a list or one word;
-/// with a plus the values are added to those of earlier files, without it they replace them.
+/// Reads `kubelet-arg` and similar keys in k3s' `config.yaml`, then in `config.yaml.d`: a list or
+/// one word. A key with a plus adds its values to those of earlier files; without the plus it
+/// replaces them.
 ///
-/// k3s has kubelet read drop-ins below its data directory, too.
+/// k3s makes kubelet read drop-ins below its data directory, too.
 pub fn rancher(directory: &Path, name: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     let extra = directory.join("config.yaml.d");
     let names = files.list(&extra)?.into_iter().map(|(name, _)| name);
@@ -226,7 +227,7 @@ pub fn rancher(directory: &Path, name: &str, files: &dyn Files) -> Result<Vec<Fl
     Ok(flags)
 }
 
-/// A list of words, or one.
+/// Reads the flags in a list of words, or in one word.
 fn inner_flags(values: &Value, name: &str, path: &Path) -> Vec<Flag> {
     let from = format!("{}: {name}", path.display());
     let words = match values {
@@ -236,7 +237,7 @@ fn inner_flags(values: &Value, name: &str, path: &Path) -> Vec<Flag> {
     words.into_iter().filter_map(|word| inner(word, &from)).collect()
 }
 
-/// A file with one flag a line, quotes around values, and snap's variables.
+/// Reads a file with one flag per line, quotes around values, and snap's variables.
 pub fn arguments(path: &Path, files: &dyn Files) -> Result<Vec<Flag>> {
     let text = files.read(path)?.unwrap_or_default();
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
@@ -244,8 +245,8 @@ pub fn arguments(path: &Path, files: &dyn Files) -> Result<Vec<Flag>> {
     Ok(flags(&words, &path.display().to_string()))
 }
 
-/// `SNAP_DATA` is two directories above the file, `/var/snap/microk8s/<revision>`, and
-/// `SNAP_COMMON` beside that.
+/// Replaces snap's variables: `SNAP_DATA` is two directories above the file,
+/// `/var/snap/microk8s/<revision>`, and `SNAP_COMMON` is beside that.
 fn expand(line: &str, path: &Path) -> String {
     let data = path.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let common = data.with_file_name("common");
@@ -256,8 +257,8 @@ fn expand(line: &str, path: &Path) -> String {
     })
 }
 
-/// A configuration whose member is kubelet's: `volumePluginDir`, or `volume-plugin-dir: [X]` as
-/// OpenShift 3 has it, and so with who attaches.
+/// Reads a configuration that has kubelet's in a member: `volumePluginDir`, or
+/// `volume-plugin-dir: [X]` as in OpenShift 3, and in the same two forms the setting for attaching.
 fn within(path: &str, members: &[&str], files: &dyn Files) -> Result<Vec<Flag>> {
     let Some(document) = document(Path::new(path), files)? else { return Ok(Vec::new()) };
     let Some(inside) = members.iter().try_fold(&document, |value, member| value.get(member)) else {
@@ -272,13 +273,13 @@ fn within(path: &str, members: &[&str], files: &dyn Files) -> Result<Vec<Flag>> 
     Ok(said.filter_map(|(name, value)| Some(Flag::new(name, &value?, &from))).collect())
 }
 
-/// Where the static pod of a controller-manager is described.
+/// Manifests of the static pod of a controller-manager.
 pub const MANIFESTS: &[&str] = &[
     "/etc/kubernetes/manifests/kube-controller-manager.yaml",
     "/var/lib/rancher/rke2/agent/pod-manifests/kube-controller-manager.yaml",
 ];
 
-/// The flags of the containers of a pod.
+/// Returns the flags of the containers of a pod.
 pub fn manifest(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     let Some(document) = document(Path::new(path), files)? else { return Ok(Vec::new()) };
     let containers = document.pointer("/spec/containers").and_then(Value::as_array);
@@ -289,15 +290,15 @@ pub fn manifest(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     Ok(flags(&words, path))
 }
 
-/// What the flags of a controller-manager say; nothing if they say nothing.
+/// Returns the directory in the flags of a controller-manager; `None` if they set none.
 pub fn flex_volume_plugin_dir(flags: &[Flag], cwd: &Path) -> Option<Told> {
     let flag = given(flags, "flex-volume-plugin-dir")?;
     let by = format!("{}: --flex-volume-plugin-dir", flag.from);
     Some(Told { directory: cwd.join(&flag.value), by, is_default: false })
 }
 
-/// The flags k3s hands on to `kubelet` or `kube-controller-manager`: those of its configuration,
-/// then those of its own command line.
+/// Returns the flags that k3s passes to `kubelet` or `kube-controller-manager`: first those of its
+/// configuration, then those of its own command line.
 pub fn k3s(words: &[String], name: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     let own = flags(words, "command line");
     let mut handed = rancher(Path::new("/etc/rancher/k3s"), name, files)?;

@@ -1,5 +1,4 @@
-//! What each kind of program says about plugin directories. Pure: the files are those a [`Files`]
-//! shows.
+//! Plugin directories according to each kind of program. Pure: a [`Files`] supplies the files.
 
 use super::command_line::{Flag, Program, flags, last};
 use super::configuration::{
@@ -10,18 +9,18 @@ use crate::platform::{self, Platform};
 use flexvol_protocol::failure::Result;
 use std::path::{Path, PathBuf};
 
-/// What a program with kubelet in it was told.
+/// Settings of a program that contains kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubelet {
-    /// The plugin directory.
+    /// Plugin directory.
     pub plugin_dir: Told,
-    /// kubelet's own directory.
+    /// Kubelet's own directory.
     pub root_dir: PathBuf,
-    /// Whether it calls `attach` and `detach` itself; also `false` if that cannot be read.
+    /// True if it calls `attach` and `detach` itself; false also if that cannot be read.
     pub attaches: bool,
 }
 
-/// What a running program with kubelet in it was told, by the words after its name.
+/// Returns the settings of a running program that contains kubelet, from the words after its name.
 pub fn kubelet(program: Program, words: &[String], cwd: &Path, files: &dyn Files) -> Result<Kubelet> {
     let flags = kubelet_flags(program, words, cwd, files)?;
     let mut told = plugin_dir(&flags, cwd, files)?;
@@ -57,8 +56,8 @@ fn kept_by(program: Program, files: &dyn Files) -> Result<Vec<Flag>> {
     platform.map_or(Ok(Vec::new()), |platform| kept(platform.kept, files))
 }
 
-/// What a running program with kube-controller-manager in it was told; `None` if nothing, or if
-/// there is none in it.
+/// Returns the directory of a running program that contains kube-controller-manager; `None` if none
+/// is set, or if the program does not contain it.
 pub fn manager(program: Program, words: &[String], cwd: &Path, files: &dyn Files) -> Result<Option<Told>> {
     let own = flags(words, "command line");
     let flags = match program {
@@ -73,7 +72,7 @@ pub fn manager(program: Program, words: &[String], cwd: &Path, files: &dyn Files
     Ok(flex_volume_plugin_dir(&flags, cwd))
 }
 
-/// What the static pods of a node say about the controller-manager's directory.
+/// Returns the controller-manager's directory from the static pods of a node.
 pub fn manifests(files: &dyn Files) -> Result<Option<Told>> {
     for path in MANIFESTS {
         if let Some(told) = flex_volume_plugin_dir(&manifest(path, files)?, Path::new("/")) {
@@ -83,7 +82,8 @@ pub fn manifests(files: &dyn Files) -> Result<Option<Told>> {
     Ok(None)
 }
 
-/// What a platform's files would tell kubelet if it were started; `None` if nothing.
+/// Returns the directory that a platform's files give to a kubelet that starts; `None` if they set
+/// none.
 pub fn configured(platform: &Platform, files: &dyn Files) -> Result<Option<Told>> {
     let told = plugin_dir(&kept(platform.kept, files)?, Path::new("/"), files)?;
     Ok(Some(told).filter(|told| !told.is_default))
@@ -95,7 +95,7 @@ mod tests {
     use flexvol_protocol::failure::{Code, Failure};
     use std::collections::BTreeMap;
 
-    /// Files by path; a path that is the start of others is a directory.
+    /// Files by path; a path that starts other paths is a directory.
     struct Table(BTreeMap<PathBuf, String>);
 
     impl Files for Table {

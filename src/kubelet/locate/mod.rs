@@ -1,22 +1,22 @@
-//! Which plugin directory does kubelet read, and how do we know?
+//! Search for the plugin directory that kubelet reads, with the evidence for it.
 //!
 //! ```text
-//! /proc, files ─▶ node ─▶ claims ─▶ choose (pure) ─▶ Located: candidates, of which some are chosen
+//! /proc, files ─▶ node ─▶ claims ─▶ choose (pure) ─▶ candidates, some chosen
 //!                  │ interpret (pure): flags, configuration files, embedded kubelets
-//!                  │ trust (pure): whose word counts
+//!                  │ trust (pure): which processes are trusted
 //! ```
 //!
-//! In the order of what counts more: `--plugin-dir`; the environment; a running kubelet; what
-//! kubelet's configuration says while none runs; the controller-manager; the platform table;
-//! kubelet's default. Of the first of these that says anything every directory is chosen: a node
-//! can have two kubelets. All the others are shown, with the reason why not. Where one has a word
-//! that counts, and it cannot be understood for sure (`plain`), nothing below it is chosen: that
+//! Order of precedence: `--plugin-dir`; the environment; a running kubelet; kubelet's
+//! configuration, while no kubelet runs; the controller-manager; the platform table; kubelet's
+//! default. Every directory of the first origin that names one is chosen: a node can have two
+//! kubelets. All other candidates are shown with the reason why they are not chosen. If an origin
+//! takes precedence but cannot be understood with certainty (`plain`), no lower one is chosen: that
 //! would be a guess.
 //!
-//! argv is anybody's word: only a process of root's in our own pid namespace that may mount is
-//! taken for a kubelet ([`trust`]). A kubelet in a container is read through its own root
-//! directory, and what it calls its plugin directory is translated to where the same directory is
-//! for us (`node`).
+//! Any process can have any argv: only a root process in our own pid namespace that may mount is
+//! treated as a kubelet ([`trust`]). The files of a kubelet in a container are read through its own
+//! root directory, and its path of the plugin directory is translated to our path of the same
+//! directory (`node`).
 
 pub mod choose;
 pub mod command_line;
@@ -38,44 +38,44 @@ use flexvol_linux::proc::process_table::Process;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
 
-/// The variable that names plugin directories, with colons in between.
+/// Environment variable that names plugin directories, separated by colons.
 pub const ENVIRONMENT: &str = "FLEXVOL_PLUGIN_DIR";
 
-/// What is asked.
+/// Request for a search.
 #[derive(Clone, Debug, Default)]
 pub struct LocateRequest {
-    /// The directories of `--plugin-dir`; with a root, as seen inside of it.
+    /// Directories of `--plugin-dir`; with a root, in the view from inside it.
     pub explicit: Vec<PathBuf>,
-    /// Another root directory: an image's, or that of the node, mounted into a container. No
-    /// process is looked at unless its `proc` is the node's.
+    /// Another root directory: of an image, or of the node, mounted into a container. Processes are
+    /// inspected only if its `proc` is the node's.
     pub root: Option<PathBuf>,
 }
 
-/// A running kubelet whose word counts.
+/// Running kubelet that is trusted.
 #[derive(Debug)]
 pub struct KubeletProcess {
-    /// Its number in /proc.
+    /// Process id in /proc.
     pub pid: u32,
-    /// What it calls its plugin directory; `None` if that cannot be found out.
+    /// Its own path of its plugin directory; `None` if that cannot be determined.
     pub inside: Option<PathBuf>,
-    /// The same directory as this process sees it.
+    /// Our path of the same directory.
     pub directory: Option<PathBuf>,
-    /// What it calls its own directory, below which the pods are.
+    /// Its own path of its own directory, below which the pods are.
     pub root_dir: PathBuf,
-    /// Whether it calls `attach` and `detach` itself; otherwise, also if that cannot be found out,
-    /// it leaves that to kube-controller-manager.
+    /// True if it calls `attach` and `detach` itself; false if it leaves them to
+    /// kube-controller-manager, or if that cannot be determined.
     pub attaches: bool,
     program: Program,
     process: Process,
 }
 
 impl KubeletProcess {
-    /// Its release, as its own executable says when it is run; `None` if it cannot be run here, if
-    /// it does not say, or not in time.
+    /// Returns its release, from the version output of its own executable; `None` if the executable
+    /// cannot be run here, prints no release, or takes too long.
     pub fn release(&self, deadline: &Deadline) -> Option<Release> {
         let words = self.program.release_words(self.process.executable.as_deref())?;
-        // What it executes and not what is called so now: that may be another release, or another's
-        // program.
+        // Run the file that the process executes. The file now at that path may be another release,
+        // or another program.
         let executable = self.process.open_executable()?;
         let asked = Invocation::opened(executable).args(words).answering();
         let outcome = Tools::of_host(deadline).run(asked).ok().filter(HelperExit::success)?;
@@ -83,21 +83,21 @@ impl KubeletProcess {
     }
 }
 
-/// Looks around and chooses. For `locate`, and for every command that was not told a directory.
+/// Searches the node and chooses. For `locate`, and for every command without a given directory.
 ///
-/// Fails only if the other root cannot be opened or `/proc` cannot be listed. That nothing can be
-/// chosen is no error: see [`Located::chosen`].
+/// Fails only if the other root cannot be opened or `/proc` cannot be listed. An empty choice is
+/// not an error: see [`Located::chosen`].
 pub fn locate(request: &LocateRequest) -> Result<Located> {
     node::Node::open(request.root.as_deref())?.locate(&request.explicit, std::env::var_os(ENVIRONMENT))
 }
 
-/// The kubelets that run in our pid namespace. For who waits for one, looks at its mounts, or wants
-/// to know what it is.
+/// Returns the kubelets in our pid namespace, for callers that wait for one, inspect its mounts, or
+/// need to know its release.
 pub fn kubelets() -> Result<Vec<KubeletProcess>> {
     node::Node::open(None)?.kubelets()
 }
 
-/// Refuses a root that is not there: nothing shall be made below a mistake.
+/// Rejects a root that does not exist: nothing may be created below a wrong path.
 pub fn check_root(root: Option<&Path>) -> Result<(), Failure> {
     let wrong = root.filter(|root| !root.is_dir());
     wrong.map_or(Ok(()), |root| {

@@ -1,4 +1,4 @@
-//! The node as it is: its processes, its files, and where their directories are for us.
+//! Actual state of the node: its processes, its files, and our paths of their directories.
 
 use super::choose::{Claim, Located, NoPlace, Origin, SeenDirectory, choose};
 use super::command_line::{Program, recognise};
@@ -19,21 +19,21 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The largest configuration file that is read.
+/// Limit for the size of a configuration file, in bytes.
 const CONFIGURATION: usize = 1 << 20;
-/// More processes than this that call themselves kubelet are not looked at; of those that are
-/// believed and those that are not each, so that nobody can hide a kubelet in a crowd.
+/// Limit for the processes inspected that call themselves kubelet. Trusted and untrusted ones are
+/// counted separately, so that a crowd of processes cannot hide a kubelet.
 const PROCESSES: usize = 64;
-/// The longest piece of somebody else's text in a line of ours.
+/// Limit for foreign text in one of our lines, in bytes.
 const WORDS: usize = 200;
 
-/// A node, or another root.
+/// Node, or another root.
 pub(super) struct Node {
-    /// Its root directory.
+    /// Root directory of the node.
     root: Root,
-    /// Where that is for us; `None` if it is our own.
+    /// Our path of that root; `None` if it is our own root.
     prefix: Option<PathBuf>,
-    /// Its processes; `None` if they cannot be seen.
+    /// Processes of the node; `None` if they cannot be seen.
     table: Option<ProcessTable>,
 }
 
@@ -47,13 +47,13 @@ impl Files for Root {
     }
 }
 
-/// Whose files a process sees.
+/// Files that a process sees.
 enum Sight {
-    /// The node's.
+    /// Files of the node.
     Node,
-    /// Those below a root of its own.
+    /// Files below a root of its own.
     Own(Root),
-    /// That may not be seen.
+    /// Unknown: we cannot open its root.
     Unknown,
 }
 
@@ -121,7 +121,7 @@ impl Node {
         Ok(recognised.filter(is_wanted).collect())
     }
 
-    // --- who says what
+    // --- claims
 
     fn explicit(&self, directories: &[PathBuf]) -> Result<Vec<Claim>> {
         let one = |directory: &PathBuf| {
@@ -145,7 +145,8 @@ impl Node {
         value.as_bytes().split(|byte| *byte == b':').filter(|path| !path.is_empty()).map(one).collect()
     }
 
-    /// What one process says: of kubelet's directory, of the controller-manager's, or both.
+    /// Returns the claims of one process: about kubelet's directory, the controller-manager's, or
+    /// both.
     fn running(&self, process: &Process, program: Program, words: &[String]) -> Vec<Claim> {
         let who = who(process);
         let is_manager = program == Program::ControllerManager;
@@ -177,7 +178,7 @@ impl Node {
         }
     }
 
-    /// What the files of the node say while nobody runs.
+    /// Returns the claims of the node's files, for when no program runs.
     fn configured(&self, platform: Option<&Platform>) -> Vec<Claim> {
         let platform = platform.or_else(|| platform::find("default"));
         let kubelet = platform.and_then(|platform| interpret::configured(platform, &self.root).transpose());
@@ -235,13 +236,13 @@ impl Node {
         assigned(&text, key)
     }
 
-    // --- who sees what
+    // --- views
 
-    /// A directory of the node's as we see it.
+    /// Returns our path of a directory of the node.
     fn outside(&self, inside: &Path) -> PathBuf {
         let Some(prefix) = &self.prefix else { return inside.to_owned() };
         let below = |path: &Path| joined(prefix, path.strip_prefix("/").unwrap_or(path));
-        // A symlink inside must not lead us out.
+        // A symlink inside the root must not lead out of it.
         self.root
             .reach(inside)
             .map_or_else(|_| below(inside), |found| below(&joined(&found.path, &found.missing)))
@@ -251,7 +252,8 @@ impl Node {
         let reference = if self.prefix.is_some() { "1" } else { "self" };
         let node = self.table.as_ref().and_then(|table| table.mount_namespace(reference));
         let Ok(root) = process.root() else { return Sight::Unknown };
-        // Of another's /proc even the first process may be out of sight: then the roots decide.
+        // In the /proc of another root, even process 1 may be hidden: then the root directories
+        // decide.
         let is_elsewhere = node.is_some() && process.mount_namespace() != node;
         if is_elsewhere || !is_same(&root, &self.root) { Sight::Own(root) } else { Sight::Node }
     }
@@ -263,7 +265,7 @@ impl Node {
         }
     }
 
-    /// Where a process's directory is for us, and what there is to know about that.
+    /// Returns our path of a process's directory, and notes about it.
     fn place_of(&self, process: &Process, sight: &Sight, inside: &Path) -> (SeenDirectory, Vec<String>) {
         let same = || SeenDirectory { directory: self.outside(inside), inside: inside.to_owned() };
         match sight {
@@ -295,7 +297,7 @@ impl Node {
         }
     }
 
-    /// The same directory in our mount table.
+    /// Finds the same directory in our mount table.
     fn translate(&self, process: &Process, root: &Root, inside: &Path) -> Result<PathBuf> {
         let reached = root.reach(inside)?;
         let id = mount_id(&reached.fd)?;
@@ -335,13 +337,13 @@ fn cwd(process: &Process) -> &Path {
     process.cwd.as_deref().unwrap_or(Path::new("/"))
 }
 
-/// `pid 812, /usr/bin/kubelet`.
+/// Describes a process: `pid 812, /usr/bin/kubelet`.
 fn who(process: &Process) -> String {
     let name = process.words.first().map_or("", String::as_str);
     one_line(&format!("pid {}, {name}", process.pid), WORDS)
 }
 
-/// Why nothing is known of a process or of files; who is not root may not see enough.
+/// Returns why a process or its files name no directory; without root, access may be denied.
 fn no_place(error: &Failure) -> NoPlace {
     let message = error.message();
     match error.code() {

@@ -1,36 +1,36 @@
-//! Configuration files as programs and careful people write them, without a library for YAML:
-//! `flexvol` runs as root on every node, and needs a handful of keys.
+//! Reader for configuration files in the form that programs and careful people write, without a
+//! YAML library: `flexvol` runs as root on every node and needs only a few keys.
 //!
-//! Read is JSON, and of YAML what can be understood line by line: one document of mappings and
-//! lists in block style, with scalars that are plain or quoted and end on their line, and with
-//! lists and mappings in flow style that do. kubeadm, k3s, kops, OpenShift and all that writes
-//! with Kubernetes' own libraries stays within that.
+//! Reads JSON, and the part of YAML that can be understood line by line: one document of mappings
+//! and lists in block style. Its scalars are plain or quoted and end on their line; so do its lists
+//! and mappings in flow style. kubeadm, k3s, kops, OpenShift and all programs that write with
+//! Kubernetes' own libraries stay within that part.
 //!
-//! Everything else is [`Unclear`], never guessed: anchors, tags, merges, block scalars, complex
-//! keys, escapes, tabs, a second document, a key that stands twice. What is read is what
-//! Kubernetes reads; `tests/pure/yaml.rs` compares it with a whole reader of YAML.
+//! Everything else is [`Unclear`] and never guessed: anchors, tags, merges, block scalars, complex
+//! keys, escapes, tabs, a second document, a duplicate key. The result is the one of Kubernetes;
+//! `tests/pure/yaml.rs` compares it with a complete YAML parser.
 
 use crate::scalar;
 use serde_json::{Map, Value};
 
-/// How deep lists and mappings may be nested.
+/// Limit for the nesting of lists and mappings.
 const DEPTH: usize = 32;
-/// A key in front of its colon is shorter than this in YAML.
+/// Limit for a key before its colon: in YAML a key is shorter than this.
 const KEY: usize = 1000;
 
-/// Where a text cannot be understood for sure, and why.
+/// Place that cannot be understood with certainty, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unclear {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// Nothing of the text is in it.
+    /// Reason, without any part of the text.
     pub why: &'static str,
 }
 
-/// A part of one line: why it is unclear is known here, where it stands is not.
+/// Result for a part of one line: the reason of an error is known here, the line number is not.
 type Part<T> = Result<T, &'static str>;
 
-/// The one document of a text; null if there is none.
+/// Reads the only document of a text; null if there is none.
 pub fn read(text: &str) -> Result<Value, Unclear> {
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(text)
@@ -61,7 +61,7 @@ impl<'a> Line<'a> {
         Unclear { line: self.number, why }
     }
 
-    /// What follows the dash of a list's entry.
+    /// Returns the text after the dash of a list's entry.
     fn entry(self) -> Option<&'a str> {
         self.text.strip_prefix('-').filter(|rest| rest.is_empty() || rest.starts_with(' '))
     }
@@ -87,12 +87,12 @@ fn lines(text: &str) -> Result<Vec<Line<'_>>, Unclear> {
     Ok(lines)
 }
 
-/// Tabs, and what some readers take for a line break or leave out.
+/// Reports tabs, and characters that some parsers take for a line break or skip.
 fn is_odd(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// Without the comment and the blanks in front of it; for a text whose quotes have ended.
+/// Removes the comment and the blanks before it; only for a text whose quotes have ended.
 fn uncommented(text: &str) -> &str {
     let end = if text.starts_with('#') { Some(0) } else { text.find(" #") };
     text[..end.unwrap_or(text.len())].trim_end_matches(' ')
@@ -105,12 +105,12 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next line, if it is indented at least so.
+    /// Returns the next line, if it is indented at least by `indent`.
     fn next(&self, indent: usize) -> Option<Line<'a>> {
         self.lines.get(self.at).copied().filter(|line| line.indent >= indent)
     }
 
-    /// The list or mapping whose first line is the next one.
+    /// Reads the list or mapping that begins on the next line.
     fn block(&mut self, indent: usize) -> Result<Value, Unclear> {
         let Some(first) = self.next(indent) else { return Ok(Value::Null) };
         self.depth += 1;
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
             let text = rest.trim_start_matches(' ');
             let inner = Line { indent: indent + 1 + rest.len() - text.len(), text, ..line };
             list.push(if inner.entry().is_some() || key(text).is_ok() {
-                // The first line of a list or mapping that begins behind the dash.
+                // The rest of the line begins a list or mapping of its own, after the dash.
                 self.lines[self.at] = inner;
                 self.block(inner.indent)?
             } else {
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Array(list))
     }
 
-    /// What stands behind a colon or a dash, or in the lines below.
+    /// Reads the value after a colon or a dash, or on the lines below.
     fn value(&mut self, line: Line<'a>, rest: &'a str, indent: usize, keyed: bool) -> Result<Value, Unclear> {
         if !uncommented(rest).is_empty() {
             return whole(rest).map_err(|why| line.unclear(why));
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A key and what follows its colon.
+/// Reads a key; returns it and the text after its colon.
 fn key(text: &str) -> Part<(String, &str)> {
     let (key, rest) = if let Some(found) = quoted(text)? {
         found
@@ -195,7 +195,7 @@ fn key(text: &str) -> Part<(String, &str)> {
     }
 }
 
-/// The scalar, list or mapping that is all of a line's rest but for a comment.
+/// Reads the scalar, list or mapping that fills the rest of a line, except for a comment.
 fn whole(text: &str) -> Part<Value> {
     let (value, rest) = if text.starts_with(['[', '{']) {
         flow(text, DEPTH)?
@@ -208,7 +208,7 @@ fn whole(text: &str) -> Part<Value> {
     if ends { Ok(value) } else { Err("something follows a value") }
 }
 
-/// A plain scalar.
+/// Reads a plain scalar.
 fn word(text: &str) -> Part<Value> {
     let dashed = text.strip_prefix('-').is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
     if dashed || text.starts_with(|c: char| "?:,[]{}#&*!|>'\"%@`".contains(c)) {
@@ -220,7 +220,8 @@ fn word(text: &str) -> Part<Value> {
     scalar::plain(text).map_err(|_| "a value is no text, and no number that JSON has")
 }
 
-/// A scalar in quotes that end on this line, and what follows; none if it begins otherwise.
+/// Reads a scalar in quotes that end on this line; returns it and the text after it, or `None` if
+/// the text does not begin with a quote.
 fn quoted(text: &str) -> Part<Option<(String, &str)>> {
     let mut chars = text.chars();
     let Some(quote) = chars.next().filter(|c| ['"', '\''].contains(c)) else { return Ok(None) };
@@ -232,7 +233,7 @@ fn quoted(text: &str) -> Part<Option<(String, &str)>> {
                 _ => return Err("a value has an escape"),
             },
             c if c != quote => found.push(c),
-            // Twice is once, in single quotes.
+            // In single quotes, a doubled quote stands for one quote.
             '\'' if chars.as_str().starts_with('\'') => found.extend(chars.next()),
             _ => return Ok(Some((found, chars.as_str()))),
         }
@@ -240,7 +241,7 @@ fn quoted(text: &str) -> Part<Option<(String, &str)>> {
     Err("quotes do not end on their line")
 }
 
-/// A list or mapping in flow style, and what follows it.
+/// Reads a list or mapping in flow style; returns it and the text after it.
 fn flow(text: &str, depth: usize) -> Part<(Value, &str)> {
     let depth = depth.checked_sub(1).ok_or("too many levels")?;
     if text.starts_with('[') {
@@ -261,7 +262,8 @@ fn flow(text: &str, depth: usize) -> Part<(Value, &str)> {
     Ok((Value::Object(map), rest))
 }
 
-/// What follows the closing bracket; `take` takes one item and gives what follows that.
+/// Reads items up to the closing bracket and returns the text after it. `take` reads one item and
+/// returns the text after that item.
 fn items<'a>(text: &'a str, close: char, mut take: impl FnMut(&'a str) -> Part<&'a str>) -> Part<&'a str> {
     let blank = |text: &'a str| text.trim_start_matches(' ');
     let mut rest = blank(&text[1..]);
@@ -274,7 +276,7 @@ fn items<'a>(text: &'a str, close: char, mut take: impl FnMut(&'a str) -> Part<&
     rest.strip_prefix(close).ok_or("a list or mapping does not end on its line")
 }
 
-/// One value in a list or mapping in flow style, and what follows it.
+/// Reads one value in a list or mapping in flow style; returns it and the text after it.
 fn item(text: &str, depth: usize) -> Part<(Value, &str)> {
     if text.starts_with(['[', '{']) {
         return flow(text, depth);

@@ -1,13 +1,13 @@
-//! Where a directory of another mount namespace is in ours. Pure.
+//! Translation of a path in another mount namespace to ours. Pure.
 
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_protocol::ordered::sort;
 use std::path::{Path, PathBuf};
 
-/// The paths at which `ours` shows the directory that is `below` the mount `theirs`, the shortest
-/// first.
+/// Returns the paths at which `ours` shows the directory that is `below` the mount `theirs`, the
+/// shortest first.
 ///
-/// A path found can be covered by another mount: who uses it compares the two directories.
+/// Another mount can cover such a path: the caller must compare the two directories.
 pub(super) fn candidates(theirs: &Entry, below: &Path, ours: &[Entry]) -> Vec<PathBuf> {
     let on_device = theirs.root.join(below);
     let same = ours.iter().filter(|entry| entry.device == theirs.device);
@@ -19,7 +19,7 @@ pub(super) fn candidates(theirs: &Entry, below: &Path, ours: &[Entry]) -> Vec<Pa
     found
 }
 
-/// Without the slash that joining an empty path leaves.
+/// Joins two paths, without the slash that joining an empty path leaves.
 pub(super) fn joined(directory: &Path, below: &Path) -> PathBuf {
     directory.join(below).components().collect()
 }

@@ -1,13 +1,13 @@
-//! Whose word counts. Pure.
+//! Trust in a process that claims to be a kubelet or a controller-manager. Pure.
 
 use super::command_line::Program;
 use flexvol_linux::proc::process_table::Identity;
 
-/// Why a process that calls itself kubelet or kube-controller-manager is not believed; `None` if it
-/// is.
+/// Returns why a process that calls itself kubelet or kube-controller-manager is not trusted;
+/// `None` if it is trusted.
 ///
-/// A pod can run a process with any argv. It cannot be root in our pid and user namespace with
-/// `CAP_SYS_ADMIN` unless the node's admin let it, and then it needs no lie.
+/// A pod can run a process with any argv. That process cannot be root in our pid and user namespace
+/// with `CAP_SYS_ADMIN` unless the node's admin allowed it, and then it needs no false name.
 pub fn distrust(program: Program, identity: Identity) -> Option<String> {
     let (real, effective) = identity.users;
     if identity.is_nested {

@@ -1,5 +1,5 @@
-//! What is wrong with a driver whose `init` failed, and what to do: kubelet says `unexpected end of
-//! JSON input` to most of it.
+//! Problem of a driver whose `init` failed, and its fix: for most problems kubelet logs only
+//! `unexpected end of JSON input`.
 
 use crate::{End, Exchange, Fault, Run, Verdict};
 use flexvol_linux::errno::Errno;
@@ -9,17 +9,17 @@ use flexvol_protocol::text::one_line;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// The answer every driver owes to `init`.
+/// Instruction with the answer that every driver must give to `init`.
 const WANTED: &str = r#"answer init with {"status":"Success","capabilities":{"attach":false}}"#;
 
-/// The longest first line of a script that the kernel reads, in bytes.
+/// Limit for the first line of a script, in bytes: the kernel reads no more.
 const LINE: u64 = 256;
 
-/// How much of a driver's output is shown, in bytes.
+/// Limit for the output of a driver in a message, in bytes.
 const SHOWN: usize = 80;
 
-/// The fix, where it does not follow from what kubelet says. An `init` has no secrets, so its
-/// output may be shown.
+/// Returns the fix, if kubelet's own message does not make it clear. An `init` has no secrets, so
+/// its output may be shown.
 pub(super) fn of(executable: &Path, exchange: &Exchange) -> Option<String> {
     let run = exchange.run.as_ref()?;
     match (&run.end, &exchange.verdict) {
@@ -59,8 +59,8 @@ fn malformed(run: &Run, why: &str) -> String {
     format!("it printed {text:?}: print one JSON object and nothing else, also not to standard error")
 }
 
-/// The program that a shell has not found: `d: 3: jqq: not found`, `d: line 3: jqq: command not
-/// found`.
+/// Returns the program that a shell has not found: `d: 3: jqq: not found`,
+/// `d: line 3: jqq: command not found`.
 fn missing(line: &str) -> Option<&str> {
     let before = line.strip_suffix(": command not found").or_else(|| line.strip_suffix(": not found"))?;
     before.rsplit(": ").next().filter(|name| !name.is_empty() && !name.contains([' ', '/']))
@@ -81,14 +81,15 @@ fn not_started(executable: &Path, reason: &str) -> String {
     }
 }
 
-/// As editors of Windows leave it: the kernel looks for an interpreter of that name.
+/// Reports a first line with a carriage return, left by Windows editors: the kernel takes it as
+/// part of the interpreter's name.
 fn has_carriage_return(script: &Path) -> bool {
     let start = files::beginning(script, LINE).unwrap_or_default();
     start.starts_with(b"#!")
         && start.split(|byte| *byte == b'\n').next().is_some_and(|line| line.ends_with(b"\r"))
 }
 
-/// Of something that is there.
+/// Explains why an existing file cannot be executed.
 fn unfit(executable: &Path, (kind, mode): (Kind, u32), reason: &str) -> String {
     let path = executable.display();
     let is = |errno: Errno| reason.contains(&format!("os error {})", errno.raw_os_error()));

@@ -1,8 +1,7 @@
-//! The proof that making a file system destroys nothing.
+//! Proof that a new file system destroys no data.
 //!
-//! There is no other proof than to see that every byte is zero: signatures can be unknown or
-//! damaged, and the database that lives directly on a device has none. Whatever cannot be read
-//! counts as not blank.
+//! The only proof is that every byte is zero: signatures can be unknown or damaged, and a database
+//! directly on a device has no signature. A part that cannot be read counts as not blank.
 
 use crate::block::block_device::is_late;
 use crate::block::block_status::Zeros;
@@ -25,11 +24,11 @@ const BLOCK: usize = 4096;
 
 /// `Ok` if and only if every byte of the window of `fd`, a regular file or a block device, is zero.
 ///
-/// Fails with `Conflict` naming what is there: the signature, or else the offset of the first other
-/// byte within the window; with `Timeout` if it takes longer than `deadline`; and with the cause if
-/// something cannot be read. Holes of a file are skipped where the file system tells of them
-/// (lseek(2), `SEEK_DATA`). Reads everything else at the speed of the storage: who calls this must
-/// have checked the size against the deadline of kubelet.
+/// Fails with `Conflict` and names the data: the signature, or else the offset of the first other
+/// byte within the window. Fails with `Timeout` after `deadline`, and with the cause if a part
+/// cannot be read. Skips holes of a file if the file system reports them (lseek(2), `SEEK_DATA`).
+/// Reads the rest at the speed of the storage: the caller must have compared the size with
+/// kubelet's deadline.
 pub fn prove_blank(fd: BorrowedFd<'_>, window: &Window, deadline: &Deadline) -> Result<()> {
     let total = size_of(fd).context("learn the size")?;
     let (start, size) = window.within(total)?;
@@ -39,7 +38,7 @@ pub fn prove_blank(fd: BorrowedFd<'_>, window: &Window, deadline: &Deadline) -> 
     prove_zero(fd, start..start + size, start, deadline)
 }
 
-/// Every byte of the range; offsets in messages are counted from `origin`.
+/// Checks every byte of the range. Offsets in messages are counted from `origin`.
 fn prove_zero(
     fd: BorrowedFd<'_>,
     Range { start, end }: Range<u64>,
@@ -59,41 +58,40 @@ fn prove_zero(
     Ok(())
 }
 
-/// Samples are of a larger device; of this one they are all of it.
+/// Size up to which the samples are the whole device, in bytes.
 pub const READ_WHOLE: u64 = 1 << 30;
 
-/// Of a larger one these, where every file system, partition table and volume manager has
-/// something; and as many places between as [`SAMPLES`] says.
+/// Samples of a larger device: its head and tail, where every file system, partition table and
+/// volume manager has data, and as many places between as [`SAMPLES`] says.
 const HEAD: u64 = 64 << 20;
 const TAIL: u64 = 16 << 20;
 const SAMPLES: u64 = 128;
 
-/// So much is read between two looks at the clock: no more, or what is slow uses up the reserve.
+/// Bytes to read between two checks of the clock: with more, slow storage would use up the reserve.
 const STRETCH: u64 = CHUNK as u64;
 
-/// What a call keeps of its time for what comes after the proof, or a quarter of it if that is
-/// less.
+/// Part of a call's time for the work after the proof; a quarter of the time if that is less.
 const RESERVE: Duration = Duration::from_secs(20);
 
-/// How often it is noted how far a proof is.
+/// Interval for noting the progress of a proof.
 const NOTED: Duration = Duration::from_secs(1);
 
-/// How much of a device is to be read.
+/// Part of a device to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Every byte from here on: those before were zero when an earlier call read them.
+    /// Every byte from here on: an earlier call read the bytes before as zero.
     From(u64),
-    /// Of a device of more than 1 GiB the first 64 MiB, the last 16 MiB, and 1 MiB at each of 128
-    /// places between. That is no proof.
+    /// For a device of more than 1 GiB: the first 64 MiB, the last 16 MiB, and 1 MiB at each of 128
+    /// places between. This is not a proof.
     Samples,
 }
 
-/// Like [`prove_blank`] for a block device that may be too large to be read in a call's time: how
-/// far the proof is gets noted, for the next call to go on from there, and it is unfinished
+/// Does the same as [`prove_blank`] for a block device that may be too large for the time of one
+/// call. It notes its progress, so that the next call continues there. It ends unfinished
 /// (`Timeout`) while there is still time to clean up.
 ///
-/// Each call reads a mebibyte at least. What earlier calls have read is looked at again by samples
-/// and by its signature, and so is what storage says to be `zeros`; else that is not read.
+/// Each call reads at least one mebibyte. Parts that earlier calls have read, and parts that the
+/// storage reports as `zeros`, are checked only by samples and by the signature.
 pub fn prove_device_blank(
     fd: BorrowedFd<'_>,
     scope: Scope,
@@ -102,7 +100,7 @@ pub fn prove_device_blank(
     deadline: &Deadline,
 ) -> Result<()> {
     let total = size_of(fd).context("learn the size")?;
-    // Another node may have written since it was read into the cache.
+    // Another node may have written since the cache was filled.
     let _ = fadvise(fd, 0, None, Advice::DontNeed);
     if let Some(found) = identify(fd, &Window::default())? {
         return Err(occupied(found.describe()).into());
@@ -113,7 +111,7 @@ pub fn prove_device_blank(
     let from = from.min(total);
     let reserve = RESERVE.min(deadline.remaining() / 4);
     let (end, proven) = prove_on(fd, from..total, zeros, note, deadline, reserve);
-    // Last, so that every call gets further, and they are fresh when the device is formatted.
+    // Samples come last: every call makes progress, and they are recent at the formatting.
     let trusted = from.max(zeros.end().min(total));
     let again = deadline.sooner(if proven.is_ok() { Duration::ZERO } else { reserve / 2 });
     let sampled = looked_at(total)
@@ -123,7 +121,7 @@ pub fn prove_device_blank(
     note_unless_occupied(sampled.and(proven), end, total, note)
 }
 
-/// How far a proof is counts for the next call, unless there is something.
+/// Notes the progress of a proof for the next call, unless data was found.
 fn note_unless_occupied(proven: Result<()>, end: u64, total: u64, note: &dyn Fn(u64)) -> Result<()> {
     let late = match proven {
         Ok(()) => None,
@@ -134,8 +132,8 @@ fn note_unless_occupied(proven: Result<()>, end: u64, total: u64, note: &dyn Fn(
     late.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// Reads on until the reserve is all that remains of the time, and says how far it came: a stretch
-/// at least.
+/// Reads until only the reserve remains of the time, but at least one stretch.
+/// Returns the position that it has reached.
 fn prove_on(
     fd: BorrowedFd<'_>,
     Range { start, end }: Range<u64>,
@@ -155,7 +153,7 @@ fn prove_on(
         if let Err(error) = prove_zero(fd, at..next, 0, deadline) {
             return (at, Err(error));
         }
-        // No one reads it again, and the node has better use for its memory.
+        // This data is not read again, and the node has better use for its memory.
         let _ = fadvise(fd, at, NonZeroU64::new(next - at), Advice::DontNeed);
         at = next;
         if at < end && deadline.remaining() < reserve {
@@ -179,7 +177,7 @@ fn unfinished(at: u64, end: u64) -> Failure {
     Failure::new(Code::Timeout, text)
 }
 
-/// The samples of a device.
+/// Returns the samples of a device.
 fn looked_at(total: u64) -> impl Iterator<Item = Range<u64>> {
     let (head, tail) = if total <= READ_WHOLE { (total, 0) } else { (HEAD, TAIL) };
     let samples = if tail == 0 { 0 } else { SAMPLES };
@@ -188,17 +186,17 @@ fn looked_at(total: u64) -> impl Iterator<Item = Range<u64>> {
     std::iter::once(0..head).chain(between).chain(std::iter::once(total - tail..total))
 }
 
-/// Writes to the device what the page cache has for it, and has it read from there again: what
-/// could not be written stays in the cache and looks as if it had been, and the error, which
-/// fsync(2) tells once, may be another process's.
+/// Writes the page cache of the device to it, and drops the cache, so that the device is read
+/// again. Data that could not be written stays in the cache and looks as if it were written, and
+/// the error, which fsync(2) reports once, may have gone to another process.
 pub fn settle(device: BorrowedFd<'_>) -> Result<()> {
     fsync(device).context("write to the device what is meant for it")?;
     fadvise(device, 0, None, Advice::DontNeed).context("forget what was read of the device")
 }
 
-/// A digest of all that is not zero in the samples of a device, and of where it is: as long as that
-/// is the same, nothing has mounted or formatted the device elsewhere. A device of up to 1 GiB has
-/// no one written to.
+/// Returns a digest of all data in the samples of a device that is not zero, and of its position.
+/// As long as it is the same, no other node has mounted or formatted the device. For a device of up
+/// to 1 GiB, it proves that no data was written at all.
 pub fn digest_of_device(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<[u8; 32]> {
     let total = size_of(fd).context("learn the size")?;
     let (mut digest, mut buffer) = (Sha256::new(), vec![0; CHUNK]);
@@ -228,7 +226,7 @@ fn prove_chunk(fd: BorrowedFd<'_>, at: u64, chunk: &mut [u8], start: u64) -> Res
     }
 }
 
-/// Where the next data may be, `end` if there is none; `at` itself where that is unknown.
+/// Returns the next offset that may have data, `end` without any; `at` itself if this is unknown.
 fn next_data(fd: BorrowedFd<'_>, at: u64, end: u64) -> Result<u64> {
     match seek(fd, SeekFrom::Data(at)) {
         Ok(data) => Ok(data.clamp(at, end)),
@@ -238,7 +236,7 @@ fn next_data(fd: BorrowedFd<'_>, at: u64, end: u64) -> Result<u64> {
     }
 }
 
-/// In blocks: or-ing a whole block is several times faster than asking byte by byte.
+/// Searches in blocks: or-ing a whole block is several times faster than checking byte by byte.
 fn first_other(chunk: &[u8]) -> Option<usize> {
     let other = |block: &[u8]| block.iter().fold(0, |all, byte| all | byte) != 0;
     let block = chunk.chunks(BLOCK).position(other)? * BLOCK;
@@ -286,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_terabyte_of_hole_takes_no_time() {
-        // Read, it would take longer than the deadline.
+        // Reading it would take longer than the deadline.
         assert_eq!(prove(&sparse(1 << 40), 0, None), Ok(()));
     }
 
@@ -398,7 +396,7 @@ mod tests {
             let (proven, noted) = prove_device(&file, Scope::From(20 << 30), minute);
             assert_eq!((proven.is_err(), noted != Some(LARGE)), (found, found), "{at}");
         }
-        // A signature counts wherever an earlier call was.
+        // A signature counts, however far an earlier call has come.
         let file = sparse(LARGE);
         file.write_all_at(b"XFSB", 0).unwrap();
         assert!(prove_device(&file, Scope::From(LARGE), minute).0.is_err());
@@ -407,20 +405,20 @@ mod tests {
     #[test]
     fn a_proof_that_ends_early_says_how_far_it_is() {
         let file = sparse(LARGE);
-        // Blocks that are there have to be read.
+        // Allocated blocks have to be read.
         for at in (0..64).map(|index| index * 16 * MEBIBYTE) {
             file.write_all_at(&[0; 4096], at).unwrap();
         }
         let (mut from, mut calls) = (0, 0);
-        // Each has more time than the one before: on any machine the first end early, and a later
-        // one does not.
+        // Each call has more time than the one before: on any machine, the first ones end early and
+        // a later one does not.
         let mut allowed = Duration::from_millis(1);
         loop {
             match prove_device(&file, Scope::From(from), allowed) {
                 (Ok(()), noted) => break assert_eq!(noted, Some(LARGE)),
                 (Err(failure), noted) => {
                     assert_eq!(failure.code(), Code::Timeout, "{failure}");
-                    // One whose time is over before it reads gets no further, and none goes back.
+                    // A call without time to read makes no progress, but none goes back.
                     assert!(noted.is_none_or(|at| at >= from), "{noted:?} after {from}");
                     if noted.is_some() {
                         assert!(failure.message().contains("MiB are zero"), "{failure}");
@@ -460,7 +458,7 @@ mod tests {
         assert!(prove(&writer, 0, None).is_err());
     }
 
-    /// A device whose writes fail after a while: its file's file system is full.
+    /// The writes of this device fail after a while: the file system of its file is full.
     #[test]
     fn what_never_reached_a_device_is_not_on_it() {
         let full = || -> Result<()> {
@@ -478,7 +476,7 @@ mod tests {
                 opened.read_exact_at(&mut byte, (3 << 20) - 1)?;
                 Ok(byte[0])
             };
-            // The error was told; whoever looks now finds in the cache what is nowhere else.
+            // The error was reported; a later reader finds data in the cache that is nowhere else.
             let later = File::open(device.path())?;
             assert_eq!(at_the_end(&later)?, 1);
             settle(later.as_fd())?;

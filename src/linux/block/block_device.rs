@@ -1,4 +1,4 @@
-//! What the kernel tells of a block device besides its content.
+//! Data of the kernel about a block device, besides its content.
 
 use crate::block::device_mapper;
 use crate::fs::bytes::size_of;
@@ -9,24 +9,23 @@ use rustix::fs::{fstat, major, minor};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// What names the storage itself, below the device's directory in /sys: device mapper's identifier,
-/// those of SCSI and `NVMe`, and RBD's.
+/// Names of the storage itself, below the device's directory in /sys: the identifier of device
+/// mapper, those of SCSI and `NVMe`, and those of RBD.
 const IDENTIFIERS: [&str; 6] =
     ["dm/uuid", "wwid", "device/wwid", "device/cluster_fsid", "device/pool_id", "device/image_id"];
 
-/// A device, so that it is known again.
+/// Identity by which a device is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The boot, the size, and what the storage calls itself, in one line.
+    /// The boot, the size, and the storage's own names, in one line.
     pub storage: String,
-    /// The number that the kernel gave this instance of the device, and to no other; empty before
-    /// Linux 5.15.
+    /// Number that the kernel gave only to this instance of the device; empty before Linux 5.15.
     pub instance: String,
-    /// How much was written through it since this node has it.
+    /// Amount of data written through it since this node has it.
     pub written: String,
 }
 
-/// What the kernel knows.
+/// Returns the identity of a device.
 pub fn identity(device: BorrowedFd<'_>) -> Result<Identity> {
     let size = size_of(device).context("learn the size")?;
     let about = about(device)?;
@@ -40,15 +39,15 @@ pub fn identity(device: BorrowedFd<'_>) -> Result<Identity> {
     Ok(Identity { storage: format!("{boot} {size} {names}"), instance: says(about.join("diskseq")), written })
 }
 
-/// Where the last thing that is mapped on a thin volume ends: what was never written there reads as
-/// zero. `None` for any other device.
+/// Returns the end of the last mapped part of a thin volume: parts that were never written read as
+/// zero. Returns `None` for any other device.
 pub fn end_of_mapped(device: BorrowedFd<'_>, tools: Tools<'_>) -> Option<u64> {
     let about = about(device).ok()?.join("dm");
     let name = std::fs::read_to_string(about.join("name")).ok()?;
     device_mapper::end_of_mapped(name.trim_end(), tools)
 }
 
-/// Whether something has failed for want of time alone.
+/// Reports whether a timeout is the only cause of an error.
 pub fn is_late(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.code() == Code::Timeout)
 }
@@ -58,7 +57,7 @@ fn about(device: BorrowedFd<'_>) -> Result<PathBuf> {
     Ok(PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number))))
 }
 
-/// Where a device is, by all of its names that the kernel knows: programs go by one of them.
+/// Returns all paths of a device that the kernel knows: programs use one of them.
 pub fn nodes(device: &Path) -> Vec<PathBuf> {
     let number = number_of(device.as_os_str());
     let about = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
@@ -71,7 +70,7 @@ pub fn nodes(device: &Path) -> Vec<PathBuf> {
     std::iter::once(device.to_owned()).chain(others.filter(is_it)).collect()
 }
 
-/// The number of the device node a mount's source names; 0 for anything else.
+/// Returns the number of the device node that a mount's source names; 0 for any other source.
 pub fn number_of(source: &std::ffi::OsStr) -> u64 {
     std::fs::metadata(source).map_or(0, |node| std::os::unix::fs::MetadataExt::rdev(&node))
 }

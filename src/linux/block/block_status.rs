@@ -1,8 +1,8 @@
-//! What the storage of a device says of it: where nothing was ever written, and zero is read.
+//! Block status of a device, as the storage reports it: where no data was written and zero is read.
 //!
-//! A proof that a device is blank need not read there ([`crate::block::blank`]), so a terabyte that
-//! was never used is proven in a moment. Who asks is told what the storage knows, and no more: what
-//! it does not know, does not say in time, or has in more pieces than are worth keeping, is read.
+//! A proof that a device is blank can skip these parts ([`crate::block::blank`]), so a terabyte
+//! that was never used is proven in a moment. The proof reads all parts that the storage does not
+//! know, does not report in time, or has in too many pieces.
 
 use crate::proc::deadline::Deadline;
 use rustix::fs::{SeekFrom, seek};
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-/// More pieces are not kept: who has so many has data.
+/// Limit for the pieces that are kept: a device with so many contains data.
 const PIECES: usize = 1 << 16;
 
-/// Where zero is read without looking: in order, and no two of them touch.
+/// Ranges that are known to read as zero: in order, and no two of them touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zeros(Vec<Range<u64>>);
 
 impl Zeros {
-    /// Adds what lies behind all that was added before. What does not is not believed; `false` once
-    /// there are too many.
+    /// Adds a range behind all ranges that were added before.
+    /// Ignores any other range. Returns `false` once there are too many.
     pub fn add(&mut self, range: Range<u64>) -> bool {
         let is_full = self.0.len() >= PIECES;
         match self.0.last_mut() {
@@ -32,14 +32,14 @@ impl Zeros {
         true
     }
 
-    /// Where the last of them ends; 0 if there is none.
+    /// Returns the end of the last range; 0 without any.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.0.last().map_or(0, |last| last.end)
     }
 
-    /// What has to be read first of a range: all of it lies outside of these. Empty if there is
-    /// nothing to read.
+    /// Returns the first part of a range that has to be read: all of it is outside of the known
+    /// ranges. It is empty if no part has to be read.
     #[must_use]
     pub fn first_unknown(&self, Range { start, end }: Range<u64>) -> Range<u64> {
         let next = self.0.partition_point(|zeros| zeros.end <= start);
@@ -52,8 +52,8 @@ impl Zeros {
     }
 }
 
-/// The holes of a file (lseek(2), `SEEK_DATA`), as far as its file system tells of them and time
-/// allows.
+/// Returns the holes of a file (lseek(2), `SEEK_DATA`), as far as its file system reports them and
+/// time allows.
 #[must_use]
 pub fn holes(fd: BorrowedFd<'_>, size: u64, deadline: &Deadline) -> Zeros {
     let (mut zeros, mut at) = (Zeros::default(), 0);

@@ -1,5 +1,4 @@
-//! Device mapper: which devices it has, and what its programs have to be told where udev does not
-//! run.
+//! Device mapper: its devices, and settings for its programs on nodes without udev.
 
 use crate::proc::helper::{Invocation, Tools};
 use anyhow::{Context, Result};
@@ -7,10 +6,10 @@ use rustix::fs::{CWD, FileType, Mode, major, makedev, minor, mknodat, stat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// Where udev listens, if it runs.
+/// Socket of udev, if it runs.
 const UDEV: &str = "/run/udev/control";
 
-/// Where it is told what to do. Where udev has not made it, opening what is made here loads the
+/// Returns the control device, and makes it if udev has not: opening the new node loads the
 /// kernel's module.
 pub fn control() -> &'static Path {
     let (directory, path) = (Path::new("/dev/mapper"), Path::new("/dev/mapper/control"));
@@ -22,15 +21,15 @@ pub fn control() -> &'static Path {
     path
 }
 
-/// In a container and on small nodes nobody makes device nodes for libdevmapper, which would wait
-/// for them: it makes them itself where this variable is set.
+/// Prepares a program for a container or a small node without udev: libdevmapper would wait for
+/// udev to make device nodes. With this variable, it makes them itself.
 #[must_use]
 pub fn without_udev(program: Invocation) -> Invocation {
     if Path::new(UDEV).exists() { program } else { program.env("DM_DISABLE_UDEV", "1") }
 }
 
-/// The device of this name, if it is of this kind: the kernel knows who made it by an identifier,
-/// of which this is the start, and the length. Asks no disk.
+/// Returns the device of this name, if it is of this kind. The kernel has an identifier of the
+/// device's maker: `kind` is its beginning and its length. Asks no disk.
 pub fn find(name: &str, kind: (&str, usize)) -> Result<Option<PathBuf>> {
     let path = Path::new("/dev/mapper").join(name);
     let number = match stat(&path) {
@@ -41,7 +40,7 @@ pub fn find(name: &str, kind: (&str, usize)) -> Result<Option<PathBuf>> {
     Ok((name_of(number, kind).as_deref() == Some(name)).then_some(path))
 }
 
-/// What the device with this number is called, if it is of this kind.
+/// Returns the name of the device with this number, if it is of this kind.
 pub fn name_of(number: u64, (start, length): (&str, usize)) -> Option<String> {
     let about = PathBuf::from(format!("/sys/dev/block/{}:{}/dm", major(number), minor(number)));
     let says = |what: &str| std::fs::read_to_string(about.join(what)).ok();
@@ -50,7 +49,7 @@ pub fn name_of(number: u64, (start, length): (&str, usize)) -> Option<String> {
     says("name").filter(|_| is_kind).map(|name| name.trim_end().to_owned())
 }
 
-/// The layer of encryption with this device number: its name, and the device below.
+/// Returns the encryption layer with this device number: its name, and the device below.
 pub fn layer(number: u64) -> Option<(String, PathBuf)> {
     let about = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
     let says = |what: &str| std::fs::read_to_string(about.join("dm").join(what)).ok();
@@ -60,11 +59,11 @@ pub fn layer(number: u64) -> Option<(String, PathBuf)> {
     is_one.then(|| says("name").map(|name| (name.trim_end().to_owned(), device)))?
 }
 
-/// Removes a device that is not in use, if there is one of this name: also one that a killed
-/// program left without a table, of which neither /sys nor /dev knows.
+/// Removes the device of this name, if it exists and is not in use: also one without a table, left
+/// by a killed program, which neither /sys nor /dev shows.
 pub fn remove(name: &str, tools: Tools<'_>) -> Result<()> {
     let dmsetup = |words: &[&str]| without_udev(Invocation::of("dmsetup")).args(words).args([name]);
-    // Nodes without it keep what is left.
+    // Nodes without dmsetup keep a leftover.
     if !tools.has("dmsetup") || !tools.run(dmsetup(&["info", "--columns", "--noheadings"]))?.success() {
         return Ok(());
     }
@@ -72,8 +71,8 @@ pub fn remove(name: &str, tools: Tools<'_>) -> Result<()> {
     removed.with_context(|| format!("remove device {name}")).map(drop)
 }
 
-/// Where the last thing that is mapped on a thin volume ends, in bytes. `None` for what is no thin
-/// volume, has an origin outside its pool, or is not in order.
+/// Returns the end of the last mapped part of a thin volume, in bytes. Returns `None` for a device
+/// that is no thin volume, has an origin outside its pool, or is not in order.
 pub fn end_of_mapped(name: &str, tools: Tools<'_>) -> Option<u64> {
     let ask = |what: &str| {
         let outcome = tools.run(Invocation::of("dmsetup").args([what, name])).ok()?;
@@ -83,8 +82,8 @@ pub fn end_of_mapped(name: &str, tools: Tools<'_>) -> Option<u64> {
     thin_end(&table, &ask("status")?)
 }
 
-/// In sectors: `0 LENGTH thin POOL ID` and `0 LENGTH thin MAPPED HIGHEST`, which is `-` if nothing
-/// is mapped.
+/// Parses lines in sectors: `0 LENGTH thin POOL ID` and `0 LENGTH thin MAPPED HIGHEST`.
+/// The last word is `-` if no block is mapped.
 fn thin_end(table: &str, status: &str) -> Option<u64> {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (table, status) = (words(table), words(status));

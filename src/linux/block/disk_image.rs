@@ -1,4 +1,4 @@
-//! What the header of a disk image says (docs/interop/qcow2.txt of QEMU).
+//! Header of a disk image (docs/interop/qcow2.txt of QEMU).
 
 use crate::fs::bytes::read_at;
 use anyhow::{Context, Result};
@@ -8,18 +8,18 @@ use std::os::fd::BorrowedFd;
 /// `QFI\xfb`.
 const MAGIC: &[u8] = b"QFI\xfb";
 
-/// What of the header is read.
+/// Length of the header that is read, in bytes.
 const HEADER: usize = 80;
 
-/// The header of version 2.
+/// Length of the header of version 2, in bytes.
 const SMALLEST: usize = 72;
 
-/// The incompatible feature of data that lies in another file.
+/// Incompatible feature: the data is in another file.
 const EXTERNAL_DATA: u64 = 1 << 2;
 
-/// Whether `fd` is a qcow2 image that was begun and never finished, as a qemu-img leaves one that
-/// is killed. The size comes last; no one can have written to a disk that has none, and what has a
-/// snapshot had one once.
+/// Reports whether `fd` is a qcow2 image that was begun and never finished, as a killed qemu-img
+/// leaves it. The size is written last: a disk without a size cannot have data, and a disk with a
+/// snapshot had a size once.
 pub fn is_unmade(fd: BorrowedFd<'_>) -> Result<bool> {
     let header = header_of(fd)?;
     Ok(header.len() >= SMALLEST
@@ -34,13 +34,13 @@ fn header_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-/// Fails unless `fd` is a qcow2 image that is all of itself: without a backing file and without a
-/// data file, which could be any file of the node.
+/// Fails unless `fd` is a complete qcow2 image: without a backing file and without a data file,
+/// which could be any file of the node.
 pub fn refuse_foreign_parts(fd: BorrowedFd<'_>) -> Result<()> {
     refuse_foreign_header(&header_of(fd)?)
 }
 
-/// The pure core: the same for what an image begins with.
+/// Does the same for the first bytes of an image (the pure core).
 pub fn refuse_foreign_header(header: &[u8]) -> Result<()> {
     let number = |at: usize| {
         header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_be_bytes(*number))
@@ -87,7 +87,7 @@ mod tests {
     fn an_image_must_be_whole() {
         assert_eq!(verdict(3, 0, 0), Ok(()));
         assert_eq!(verdict(3, 0, 1), Ok(()), "dirty is not foreign");
-        // In version 2 the features are other data.
+        // In version 2, these bytes are other data.
         assert_eq!(verdict(2, 0, EXTERNAL_DATA), Ok(()));
         assert!(verdict(3, 112, 0).unwrap_err().starts_with(wording("backing-file")));
         assert!(verdict(2, 112, 0).unwrap_err().starts_with(wording("backing-file")));
@@ -108,7 +108,7 @@ mod tests {
         };
         assert!(unmade(0, 0, 104));
         assert!(!unmade(1, 0, 104) && !unmade(0, 1, 104) && !unmade(0, 0, 71));
-        // Neither zeros nor what else begins with other bytes.
+        // Zeros and other first bytes are not an unfinished image.
         let zeros = tempfile::tempfile().unwrap();
         zeros.set_len(1 << 20).unwrap();
         assert!(!is_unmade(zeros.as_fd()).unwrap());

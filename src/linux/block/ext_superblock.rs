@@ -1,9 +1,9 @@
-//! What the superblock of an ext2, ext3 or ext4 asks of the kernel when it is mounted.
+//! Requests in the superblock of an ext2, ext3 or ext4 that the kernel follows at a mount.
 //!
-//! Its bytes come from the tenant, and the kernel honours three wishes in them besides the one to
-//! be mounted: what to do after an error (also `panic`, which the mount overrides, see
-//! [`flexvol_protocol::file_system::ERRORS`]), further mount options, and a journal on another
-//! device of the node.
+//! The superblock comes from the tenant.
+//! The kernel follows three requests in it besides the mount itself: the action after an error
+//! (also `panic`, which the mount overrides, see [`flexvol_protocol::file_system::ERRORS`]),
+//! further mount options, and a journal on another device of the node.
 
 use crate::fs::bytes::read_at;
 use anyhow::{Context, Result};
@@ -15,9 +15,9 @@ use std::os::fd::BorrowedFd;
 const SUPERBLOCK: u64 = 1024;
 const HAS_JOURNAL: u8 = 4;
 
-/// Fails with `Denied` if the superblock asks for more than the options of a volume may.
+/// Fails with `Denied` if the superblock requests more than the options of a volume may.
 ///
-/// Who serves the device can show the kernel other bytes than us.
+/// The server of the device can show the kernel other bytes than us.
 pub(super) fn refuse_wishes(device: BorrowedFd<'_>) -> Result<()> {
     let mut bytes = [0; 1024];
     let filled = read_at(device, SUPERBLOCK, &mut bytes).context("read the superblock")?;
@@ -30,7 +30,7 @@ fn side_file_changes(superblock: &[u8]) -> Result<(), String> {
     let Some(options) = superblock.get(512..576) else { return Ok(()) };
     let options = options.split(|byte| *byte == 0).next().unwrap_or_default();
     let options = String::from_utf8_lossy(options);
-    // What the kernel does after an error, the mount says again.
+    // The action after an error is skipped: the mount sets it again.
     let others: Vec<_> = options.split(',').filter(|word| !word.starts_with("errors=")).collect();
     mount_options::parse(&others.join(","), MountFlags::DEFAULT, FileSystem::Ext4.rules())
         .map_err(|failure| format!("{failure}: clear them (tune2fs -E mount_opts=)"))?;

@@ -1,10 +1,9 @@
-//! Making, checking and growing file systems, with the programs their authors made for it.
+//! Makes, checks and grows file systems, with the programs of their authors.
 //!
 //! All three work on a device node that the caller holds open, such as
-//! [`crate::block::loop_device::LoopDevice::path`]: its number cannot come to mean another file
-//! meanwhile.
-//! `lock` is what keeps others from the device; the program holds it, too, because it can outlive
-//! us by a moment.
+//! [`crate::block::loop_device::LoopDevice::path`]: its number cannot be reused for another file
+//! meanwhile. `lock` keeps other processes from the device. The program holds it, too, because it
+//! can outlive us by a moment.
 
 use crate::block::block_device;
 use crate::block::signature::{Signature, identify};
@@ -19,23 +18,23 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// Nothing to fix.
     Clean,
-    /// Damage was fixed, nothing is lost.
+    /// Damage was fixed, no data is lost.
     Fixed,
-    /// Not checked, and why that is no harm or what to install.
+    /// Not checked; the reason why this is harmless, or what to install.
     Skipped(String),
 }
 
 /// Makes a file system on `device`, which must have been proven blank ([`crate::block::blank`]):
-/// whatever is there is lost.
+/// all data on it is lost.
 ///
-/// `words` are further words for mkfs as [`mkfs_options::validate`] allows them; others are refused
-/// here again. Nothing is discarded, so that a preallocated image keeps its blocks. Fails with
-/// `BadOptions` if the device is too small, and with `ToolMissing`.
+/// `words` are further arguments of mkfs, as [`mkfs_options::validate`] allows them; others are
+/// refused here again. No block is discarded, so that a preallocated image keeps its blocks. Fails
+/// with `BadOptions` if the device is too small, and with `ToolMissing`.
 pub fn make_file_system(
     kind: FileSystem,
     device: &Path,
@@ -57,25 +56,24 @@ pub fn make_file_system(
     if found.map(Signature::name) == Some(kind.name()) {
         return Ok(());
     }
-    // Without a journal, ext4 of few features is an ext2 by its looks, and the kernel's ext4 mounts
-    // it.
+    // Without a journal, an ext4 with few features looks like an ext2: the kernel's ext4 mounts it.
     match (kind, found) {
         (FileSystem::Ext4, Some(Signature::Ext2 | Signature::Ext3)) => Ok(()),
         _ => bail!("{}: {tool} says it did, but there is none", action()),
     }
 }
 
-/// Fix what is safe to fix. A superblock names a journal on another device by nothing but its UUID,
-/// and may name someone else's: e2fsck looks for it on all of the node's devices, unless it is
-/// told where the journal is.
+/// Arguments for fixing only what is safe to fix.
+/// A superblock names a journal on another device only by a UUID, which may be that of a foreign
+/// journal: e2fsck searches it on all devices of the node, unless it is told where the journal is.
 const CHECK: [&str; 3] = ["-p", "-j", "/dev/null"];
 
-/// Checks a file system no one has mounted, before it is mounted for writing, and fixes what is
+/// Checks a file system that is not mounted, before it is mounted for writing, and fixes what is
 /// safe to fix.
 ///
 /// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check
-/// that is safe to run unasked. A missing e2fsck is no failure: the kernel replays the journal,
-/// too.
+/// that is safe to run automatically. A missing e2fsck is not a failure: the kernel replays the
+/// journal, too.
 pub fn check_file_system(
     kind: FileSystem,
     device: &Path,
@@ -93,11 +91,11 @@ pub fn check_file_system(
     e2fsck_result(&outcome).with_context(|| format!("check {}", device.display()))
 }
 
-/// Lets a file system take all of its device, after that grew. Does nothing if it does already.
+/// Grows a file system to the size of its device. Does nothing if it has that size already.
 ///
-/// `mount_point` is where it is mounted: xfs and btrfs grow in no other way. ext4 also grows
-/// unmounted, after the full check it then insists on; mounted, the kernel wants `CAP_SYS_RESOURCE`
-/// of us (`Denied` without it).
+/// `mount_point` is where it is mounted: xfs and btrfs can grow only there. ext4 also grows
+/// unmounted, after the full check that it then requires. For a mounted ext4, the kernel requires
+/// `CAP_SYS_RESOURCE` (`Denied` without it).
 pub fn grow_file_system(kind: FileSystem, device: &Path, mount_point: &Path, tools: Tools<'_>) -> Result<()> {
     let action = || format!("grow the {} file system at {}", kind.name(), mount_point.display());
     let grower = |tool| on(device, mount_point, tool);
@@ -129,7 +127,7 @@ fn grow_ext4(device: &Path, mount_point: &Path, tools: Tools<'_>) -> Result<()> 
     }
 }
 
-/// btrfs gives a device 256 MiB or more, or says `Invalid argument`; one is made with less.
+/// Grows a btrfs. Below 256 MiB it fails with `Invalid argument`, although mkfs takes less.
 fn grow_btrfs(program: Invocation, mount_point: &Path, tools: Tools<'_>) -> Result<()> {
     let resize = program.args(["filesystem", "resize", "max"]).args([mount_point]);
     let outcome = tools.run(resize)?;
@@ -144,13 +142,13 @@ fn grow_btrfs(program: Invocation, mount_point: &Path, tools: Tools<'_>) -> Resu
     }
 }
 
-/// A program that reads what a tenant has written: whatever that names, it opens no other device
-/// and no file of the node.
+/// Returns a program that reads tenant data: whatever the data names, the program opens no other
+/// device and no file of the node.
 fn kept_to(device: &Path, tool: &str) -> Invocation {
     Invocation::of(tool).reaching(reach(device))
 }
 
-/// The same on a file system that is mounted there.
+/// Returns such a program for a file system that is mounted there.
 fn on(device: &Path, mount_point: &Path, tool: &str) -> Invocation {
     Invocation::of(tool).reaching(reach(device).directory(mount_point))
 }
@@ -159,14 +157,14 @@ fn reach(device: &Path) -> Reach {
     Reach::of_programs().files(block_device::nodes(device)).files([BTRFS])
 }
 
-/// Where btrfs's programs tell the kernel of a file system.
+/// Device through which the programs of btrfs tell the kernel of a file system.
 const BTRFS: &str = "/dev/btrfs-control";
 
-/// The program and its fixed arguments: quiet, over anything (blankness is proven by us, not asked
-/// about by it), without discarding.
+/// Returns the program and its fixed arguments: quiet, over any content (we prove blankness, the
+/// program does not have to ask), without discarding.
 fn maker(kind: FileSystem) -> Result<(&'static str, &'static [&'static str]), Failure> {
     match kind {
-        // Nothing reserved for root: containers' volumes have no system daemons to keep alive.
+        // Nothing is reserved for root: containers' volumes have no system daemons to keep alive.
         FileSystem::Ext4 => Ok(("mkfs.ext4", &["-q", "-F", "-m", "0"])),
         FileSystem::Xfs => Ok(("mkfs.xfs", &["-q", "-f"])),
         FileSystem::Btrfs => Ok(("mkfs.btrfs", &["-q", "-f", "-K"])),
@@ -174,8 +172,8 @@ fn maker(kind: FileSystem) -> Result<(&'static str, &'static [&'static str]), Fa
     }
 }
 
-/// Two `-E` do not add up, neither may `-K` come twice: so what we want and what is asked for are
-/// put together.
+/// Adds the requested arguments and ours.
+/// They are merged: two `-E` do not add up, and `-K` must not come twice.
 fn add_words(kind: FileSystem, args: &mut Vec<String>, words: &[String]) {
     args.extend(words.iter().cloned());
     match kind {
@@ -192,7 +190,7 @@ fn never_written(kind: FileSystem) -> Failure {
     Failure::options(format!("{} is read-only: it is made elsewhere and never grows", kind.name()))
 }
 
-/// What the programs say about a device that is too small, and the least each needs.
+/// Messages of the programs for a device that is too small, and the minimum that each needs.
 const TOO_SMALL: [(&str, &str); 5] = [
     ("larger than 300MB", "300 MiB"),
     ("of data subvolume is too small", "300 MiB"),
@@ -212,7 +210,7 @@ fn refused(kind: FileSystem, tool: &str, outcome: &HelperExit) -> anyhow::Error 
     HelperExit { status: outcome.status, output, answer: String::new() }.to_error(tool).into()
 }
 
-/// Exit status of e2fsck(8): a sum of bits.
+/// Evaluates the exit status of e2fsck(8): a sum of bits.
 fn e2fsck_result(outcome: &HelperExit) -> Result<Checked> {
     match outcome.status.code() {
         Some(0) => Ok(Checked::Clean),
@@ -302,7 +300,7 @@ mod tests {
         target
     }
 
-    /// Found by the UUID in the superblock, it would be opened for writing.
+    /// If e2fsck found the journal by the UUID in the superblock, it would open it for writing.
     #[test]
     fn a_check_opens_no_journal_of_others() {
         let (Some((_, journal)), Some((_, device))) = (device(8 * MEBIBYTE), device(32 * MEBIBYTE)) else {
@@ -328,7 +326,7 @@ mod tests {
         stat.f_blocks * stat.f_frsize
     }
 
-    /// Makes one, grows image and file system under a mount, and does so once more for nothing.
+    /// Makes a file system, grows image and file system while mounted, and again without effect.
     fn makes_and_grows(kind: FileSystem, small: u64, line: &str) {
         let Some((file, device)) = device(small).filter(|_| installed(kind)) else { return };
         make(kind, &device, line).unwrap();
@@ -430,7 +428,7 @@ mod tests {
         raw.write_all_at(&[2], 1024 + 58).unwrap();
         raw.sync_all().unwrap();
         assert_eq!(check().unwrap(), Checked::Fixed);
-        // Everything but the superblocks and the group descriptors gone.
+        // All blocks but the superblocks and the group descriptors are damaged.
         raw.write_all_at(&vec![0x5a; 3 << 20], 8192).unwrap();
         raw.sync_all().unwrap();
         let failure = to_failure(check().unwrap_err());

@@ -1,5 +1,5 @@
-//! What is done to an image file as a file: its size, its blocks, and the note that a file system
-//! is being made in it.
+//! Operations on an image file as a file: its size, its blocks, and the note that a file system is
+//! being made in it.
 
 use crate::block::window::Window;
 use crate::fs::bytes::size_of;
@@ -13,19 +13,19 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// On the file while mkfs runs; its value is when that began, in seconds since 1970. Only root can
-/// set a trusted attribute.
+/// Attribute of the file while mkfs runs. Its value is the start time in seconds since 1970. Only
+/// root can set a trusted attribute.
 const FORMATTING: &str = "trusted.flexvol.formatting";
 
-/// What the note on an image says.
+/// State of the note on an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formatting {
-    /// There is none.
+    /// There is no note.
     Never,
-    /// A file system was begun and never finished, and nothing else has happened to the file: what
-    /// is in it is ours.
+    /// A file system was begun and never finished, and the file was not changed otherwise: its
+    /// content is ours.
     Interrupted,
-    /// The same, but the file was changed long after that: what is in it now is someone's.
+    /// The same, but the file was changed long after that: its content belongs to a user.
     Overwritten,
 }
 
@@ -46,15 +46,15 @@ pub fn resize(file: BorrowedFd<'_>, size: u64) -> Result<()> {
     ftruncate(file, size).context("set its size")
 }
 
-/// Notes that a file system is being made in a window of a file that was just proven blank. False
-/// where the file system has no attributes: there an mkfs that is killed leaves an image that is
+/// Notes that a file system is being made in a window of a file that was just proven blank.
+/// Returns false if the file system has no attributes: there, a killed mkfs leaves an image that is
 /// refused.
 pub fn note_formatting(file: BorrowedFd<'_>, window: &Window) -> bool {
     let note = format!("{}{}", clock::seconds(), stamp(window));
     fsetxattr(file, FORMATTING, note.as_bytes(), XattrFlags::empty()).is_ok()
 }
 
-/// What follows the time in a note: nothing if it is of the whole file, as in those of older
+/// Returns the text after the time in a note: empty for the whole file, as in notes of older
 /// versions.
 fn stamp(window: &Window) -> String {
     match window {
@@ -63,9 +63,9 @@ fn stamp(window: &Window) -> String {
     }
 }
 
-/// What the note says of a window; of another window than its own, that nothing is noted. `allowed`
-/// is the longest time an mkfs may have run on after it was set: a change after that (the inode's,
-/// which no one can set back) is not of its making.
+/// Returns the state of the note for a window; a note about another window is ignored.
+/// `allowed` is the longest time that an mkfs may have continued after the note was set. A change
+/// after that (the inode's, which no user can set back) was not made by mkfs.
 pub fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
     let mut buffer = [0; 64];
     let length = match fgetxattr(file, FORMATTING, &mut buffer[..]) {
@@ -84,7 +84,7 @@ pub fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> R
     Ok(if ours { Formatting::Interrupted } else { Formatting::Overwritten })
 }
 
-/// Takes the note off: the file system is complete, or nothing is left of it.
+/// Removes the note: the file system is complete, or nothing is left of it.
 pub fn forget_formatting(file: BorrowedFd<'_>) -> Result<()> {
     match fremovexattr(file, FORMATTING) {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
@@ -92,7 +92,7 @@ pub fn forget_formatting(file: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Zeroes a window of a file, as it was before something was made in it.
+/// Zeroes a window of a file, as it was before a file system was made in it.
 pub fn blank_again(file: BorrowedFd<'_>, window: &Window) -> Result<()> {
     let (start, size) = window.within(size_of(file)?)?;
     let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -121,7 +121,7 @@ mod tests {
         }
         assert_eq!(formatting(file.as_fd(), &Window::default(), ALLOWED).unwrap(), Formatting::Interrupted);
         let part = Window { offset: 512, size: Some(1024) };
-        // Without a window it is an older version's, of any.
+        // A note without a window comes from an older version, and may be about any window.
         assert_eq!(formatting(file.as_fd(), &part, ALLOWED).unwrap(), Formatting::Overwritten);
         assert!(note_formatting(file.as_fd(), &part));
         assert_eq!(formatting(file.as_fd(), &part, ALLOWED).unwrap(), Formatting::Interrupted);

@@ -1,15 +1,15 @@
-//! iSCSI: what the kernel knows of sessions and their disks (sysfs), and open-iscsi's programs,
-//! which make and end sessions.
+//! iSCSI: the kernel's sessions and their disks (sysfs), and the programs of open-iscsi, which make
+//! and end sessions.
 //!
-//! iscsiadm takes what it shall do from its database on the disk, /etc/iscsi or /var/lib/iscsi, and
-//! passwords for it only as arguments, which everybody on the node can read, or from its
-//! configuration. So it is run where a database of its own covers the node's: a piece of memory in
-//! a mount namespace that ends with it, with the node's configuration and our settings in it,
-//! passwords among them. Records of others are neither seen nor changed, and none of ours is left.
-//! iscsid has all it needs from iscsiadm, and after a restart from the kernel.
+//! iscsiadm reads its settings from its database on the disk, /etc/iscsi or /var/lib/iscsi.
+//! It takes passwords only as arguments, which everybody on the node can read, or from its
+//! configuration. So it is run where a database of our own covers the node's: memory in a mount
+//! namespace that ends with iscsiadm. Our database contains the node's configuration and our
+//! settings, including passwords. Records of other programs are neither seen nor changed, and none
+//! of ours is left. iscsid gets all data from iscsiadm, and after a restart from the kernel.
 //!
-//! A session of ours is told from others by the name of its interface, which the kernel remembers:
-//! so it is recognised whatever became of us.
+//! The name of its interface, which the kernel remembers, distinguishes our session from others: it
+//! is recognised even if our process is gone.
 
 use crate::fs::directory::Directory;
 use crate::fs::files;
@@ -26,52 +26,52 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The kernel's sessions.
+/// Directory of the kernel's sessions.
 const SESSIONS: &str = "/sys/class/iscsi_session";
 
-/// The interface of our sessions, which is not the name of any other.
+/// Name of the interface of our sessions, which no other session has.
 const INTERFACE: &str = "flexvol";
 
-/// Where the database may be, with the configuration in the first.
+/// Possible directories of the database; the first one contains the configuration.
 const DATABASES: [&str; 2] = ["/etc/iscsi", "/var/lib/iscsi"];
 
-/// What of it is needed: the configuration, and who the node is.
+/// Files of it that are needed: the configuration, and the name of the node.
 const FILES: [&str; 2] = ["iscsid.conf", "initiatorname.iscsi"];
 
-/// What the settings of a session's and a discovery's authentication begin with.
+/// Beginnings of the authentication settings of a session and of a discovery.
 const METHODS: [&str; 2] = ["node.session.auth.", "discovery.sendtargets.auth."];
 
-/// No configuration is larger.
+/// Limit for a configuration, in bytes.
 const LARGEST: usize = 1 << 18;
 
-/// What a target is called, and where it is.
+/// Name and address of a target.
 #[derive(Clone, Debug)]
 pub struct Portal<'a> {
     /// The target's name.
     pub target: &'a str,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
 }
 
-/// How to log in.
+/// Settings for a login.
 #[derive(Clone, Debug)]
 pub struct Login<'a> {
-    /// Names and passwords by the settings that they are the values of.
+    /// Names and passwords, each with the setting that it is the value of.
     pub chap: &'a [(&'a str, &'a Secret)],
-    /// Our own name; without, the node's.
+    /// Our own initiator name; `None` for that of the node.
     pub initiator: Option<&'a str>,
-    /// The interface of the node's database whose settings ours has.
+    /// Interface of the node's database whose settings ours takes over.
     pub interface: Option<&'a str>,
-    /// How many seconds without the target are an error for who reads and writes.
+    /// Number of seconds without the target after which reads and writes fail.
     pub patience: u32,
 }
 
-/// A session of the kernel's.
+/// A session of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session(PathBuf);
 
 impl Session {
-    /// Those with this target.
+    /// Returns the sessions with this target.
     pub fn with(target: &str) -> Vec<Self> {
         let names = std::fs::read_dir(SESSIONS).into_iter().flatten().flatten();
         let sessions = names.map(|name| Self(name.path()));
@@ -81,7 +81,7 @@ impl Session {
         sessions
     }
 
-    /// The one that a disk comes by, and which of its units it is.
+    /// Returns the session that a disk belongs to, and the disk's unit.
     pub fn of_disk(disk: &Path) -> Option<(Self, Unit)> {
         entries(Path::new(SESSIONS)).into_iter().map(Self).find_map(|session| {
             let unit = session.units().into_iter().find(|unit| unit.disk().as_deref() == Some(disk))?;
@@ -89,17 +89,17 @@ impl Session {
         })
     }
 
-    /// Whether its target answers.
+    /// Reports whether its target answers.
     pub fn is_alive(&self) -> bool {
         self.attribute("state").as_deref() == Some("LOGGED_IN")
     }
 
-    /// Whether we have made it.
+    /// Reports whether we have made it.
     pub fn is_ours(&self) -> bool {
         self.attribute("ifacename").as_deref() == Some(INTERFACE)
     }
 
-    /// Whether it goes to this portal, as far as the portal did not send us elsewhere.
+    /// Reports whether it goes to this portal, unless the portal has redirected us.
     pub fn goes_to(&self, address: SocketAddr) -> bool {
         let connection =
             Path::new("/sys/class/iscsi_connection").join(format!("connection{}:0", self.number()));
@@ -109,42 +109,42 @@ impl Session {
         host == Some(address.ip()) && port == Some(address.port())
     }
 
-    /// Lets the kernel look for a logical unit.
+    /// Makes the kernel scan for a logical unit.
     pub fn scan(&self, lun: u16) -> Result<()> {
         let host = self.host().context("the session has no host")?;
         let path = Path::new("/sys/class/scsi_host").join(host).join("scan");
         put(&path, &format!("- - {lun}")).with_context(|| format!("write {}", path.display()))
     }
 
-    /// A logical unit of it.
+    /// Returns a logical unit of it.
     pub fn unit(&self, lun: u16) -> Option<Unit> {
         self.units().into_iter().find(|unit| unit.lun() == Some(lun.into()))
     }
 
-    /// All that are known, in use or not.
+    /// Returns all known units, in use or not.
     pub fn units(&self) -> Vec<Unit> {
         let targets = entries(&self.0.join("device")).into_iter().filter(|path| begins(path, "target"));
         let units = targets.flat_map(|target| entries(&target));
         units.filter(|path| path.join("scsi_level").exists()).map(Unit).collect()
     }
 
-    /// True if the session has served its purpose once this unit is given up: we have made it, and
-    /// it has no other unit. One that was there before us is not ours to end.
+    /// Reports whether the session has to end with this unit: we have made it, and it has no other
+    /// unit. A session that existed before must not be ended.
     pub fn ends_with(&self, lun: u16) -> bool {
         self.is_ours() && self.units().iter().all(|unit| unit.lun() == Some(lun.into()))
     }
 
-    /// Ends it, however its server fares.
+    /// Ends the session, whatever the state of its server is.
     pub fn log_out(&self, tools: Tools<'_>) -> Result<()> {
         let number = self.number().to_string();
-        // iscsiadm must find the interface, which is in no database but ours.
+        // iscsiadm must find the interface, which only our database has.
         let nothing = Login { chap: &[], initiator: None, interface: None, patience: 0 };
         let outcome = namespace::privately(|| {
             cover_databases(&nothing)?;
             tools.run(iscsiadm().args(["-m", "session", "-r", &number, "-u"]))
         })?;
         match outcome.status.code() {
-            // It is gone.
+            // The session is gone.
             Some(0 | NO_SESSION | NO_OBJECTS) => Ok(()),
             _ if !self.0.exists() => Ok(()),
             _ => Err(explained(&outcome)),
@@ -156,7 +156,7 @@ impl Session {
         name.trim_start_matches("session").parse().unwrap_or(u32::MAX)
     }
 
-    /// `host3`, from the path in /sys/devices.
+    /// Returns `host3`, from the path in /sys/devices.
     fn host(&self) -> Option<String> {
         let path = self.0.canonicalize().ok()?;
         let mut parts = path.components().filter_map(|part| part.as_os_str().to_str());
@@ -173,19 +173,19 @@ impl Session {
 pub struct Unit(PathBuf);
 
 impl Unit {
-    /// Its disk, once there is one.
+    /// Returns its disk; `None` until there is one.
     pub fn disk(&self) -> Option<PathBuf> {
         entries(&self.0.join("block"))
             .first()
             .and_then(|path| Some(Path::new("/dev").join(path.file_name()?)))
     }
 
-    /// What says which disk it is, whatever way leads there.
+    /// Returns the identity of the disk, the same on every path to it.
     pub fn identity(&self) -> Option<String> {
         attribute(&self.0.join("wwid")).filter(|text| !text.is_empty())
     }
 
-    /// The multipath device above it.
+    /// Returns the multipath device above it.
     pub fn multipath(&self) -> Option<PathBuf> {
         let disk = self.disk()?;
         let holders = entries(&Path::new("/sys/class/block").join(disk.file_name()?).join("holders"));
@@ -195,18 +195,18 @@ impl Unit {
         maps.next().and_then(|map| Some(Path::new("/dev").join(map.file_name()?)))
     }
 
-    /// Lets multipathd's device be taken away, which is not in use any more.
+    /// Removes the device of multipathd, which is not in use any more.
     pub fn flush_multipath(&self, tools: Tools<'_>) -> Result<()> {
         let Some(map) = self.multipath() else { return Ok(()) };
-        // By its name: of a path, multipath takes the name that udev has given it in /dev/mapper,
-        // if it has.
+        // By its name: for a path, multipath takes the name that udev has given it in /dev/mapper,
+        // if any.
         let node = map.file_name().unwrap_or_default();
         let named = attribute(&Path::new("/sys/class/block").join(node).join("dm/name"));
         let name = named.unwrap_or_else(|| node.to_string_lossy().into_owned());
         tools.run_to_success(Invocation::of("multipath").args(["-f", &name])).map(drop)
     }
 
-    /// Lets the multipath device above it have the size that it has.
+    /// Makes the multipath device above it take over its current size.
     pub fn resize_multipath(&self, tools: Tools<'_>) -> Result<()> {
         let Some(map) = self.multipath() else { return Ok(()) };
         let name = map.file_name().unwrap_or_default();
@@ -214,17 +214,17 @@ impl Unit {
         tools.run_to_success(Invocation::of("multipathd").args(words)).map(drop)
     }
 
-    /// Lets the kernel look at its size again.
+    /// Makes the kernel read its size again.
     pub fn rescan(&self) -> Result<()> {
         self.write("rescan")
     }
 
-    /// Lets the kernel forget it.
+    /// Makes the kernel forget it.
     pub fn forget(&self) -> Result<()> {
         if self.0.exists() { self.write("delete") } else { Ok(()) }
     }
 
-    /// The last of `host:channel:id:lun`.
+    /// Returns the last part of `host:channel:id:lun`.
     fn lun(&self) -> Option<u64> {
         self.0.file_name()?.to_str()?.rsplit(':').next()?.parse().ok()
     }
@@ -294,7 +294,7 @@ fn explained(outcome: &HelperExit) -> anyhow::Error {
     failure.into()
 }
 
-/// Makes a session with a portal; that there is one is a success.
+/// Makes a session with a portal; an existing session is a success.
 pub fn log_in(portal: &Portal<'_>, login: &Login<'_>, tools: Tools<'_>) -> Result<()> {
     namespace::privately(|| {
         cover_databases(login)?;
@@ -313,7 +313,7 @@ pub fn log_in(portal: &Portal<'_>, login: &Login<'_>, tools: Tools<'_>) -> Resul
     })
 }
 
-/// Where else a target is, as a portal of it says.
+/// Returns the other addresses of a target, as one of its portals reports them.
 pub fn discover(portal: &Portal<'_>, login: &Login<'_>, tools: Tools<'_>) -> Result<Vec<SocketAddr>> {
     namespace::privately(|| {
         cover_databases(login)?;
@@ -330,7 +330,7 @@ pub fn discover(portal: &Portal<'_>, login: &Login<'_>, tools: Tools<'_>) -> Res
     })
 }
 
-/// Lines such as `10.0.0.7:3260,1 iqn.2020-01.com.example:web`.
+/// Parses lines such as `10.0.0.7:3260,1 iqn.2020-01.com.example:web`.
 fn discovered(answer: &str, target: &str) -> Vec<SocketAddr> {
     let of_target = |line: &str| {
         let (portal, name) = line.split_once(' ')?;
@@ -340,7 +340,7 @@ fn discovered(answer: &str, target: &str) -> Vec<SocketAddr> {
     answer.lines().filter_map(of_target).collect()
 }
 
-/// An empty database, with the node's configuration.
+/// Covers the databases with empty ones that contain the node's configuration.
 fn cover_databases(login: &Login<'_>) -> Result<()> {
     let base = login.interface.map(node_s_interface).transpose()?;
     for database in DATABASES.map(Path::new).into_iter().filter(|path| path.is_dir()) {
@@ -359,7 +359,7 @@ fn cover_databases(login: &Login<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The text of one that the admin has made.
+/// Returns the text of an interface that the admin has made.
 fn node_s_interface(name: &str) -> Result<String> {
     let paths = DATABASES.map(|database| Path::new(database).join("ifaces").join(name));
     let mut texts = paths.iter().filter_map(|path| files::read_small(path, LARGEST).ok()?);
@@ -369,7 +369,7 @@ fn node_s_interface(name: &str) -> Result<String> {
     })
 }
 
-/// Ours, with the settings of another.
+/// Returns the text of our interface, with the settings of another one.
 fn interface(base: Option<&str>, initiator: Option<&str>) -> String {
     let own = ["iface.iscsi_ifacename", "iface.initiatorname"];
     let is_kept = |line: &&str| {
@@ -385,14 +385,14 @@ fn interface(base: Option<&str>, initiator: Option<&str>) -> String {
     text
 }
 
-/// The node's configuration with our settings.
+/// Returns the node's configuration with our settings.
 fn completed(configuration: &str, login: &Login<'_>) -> Secret {
     let patience = login.patience.to_string();
     let short = login.patience.min(5).to_string();
     let set = [
         ("node.startup", "manual"),
         ("node.conn[0].startup", "manual"),
-        // Only the volume's own unit: others may not be meant for this node.
+        // Only the volume's own unit is scanned: others may not be meant for this node.
         ("node.session.scan", "manual"),
         ("node.session.initial_login_retry_max", "1"),
         ("node.session.timeo.replacement_timeout", &patience),
@@ -422,7 +422,7 @@ fn completed(configuration: &str, login: &Login<'_>) -> Secret {
     Secret::new(bytes)
 }
 
-/// Whether someone looks after multipath devices.
+/// Reports whether multipathd runs.
 pub fn has_multipathd() -> bool {
     std::fs::read_to_string("/proc/net/unix").is_ok_and(|text| text.contains("/linux/storage/multipathd"))
 }
@@ -454,7 +454,7 @@ mod tests {
         }
     }
 
-    /// The directories that the kernel shows of a session through this interface, with these units.
+    /// Makes the kernel's directories for a session through this interface, with these units.
     #[expect(clippy::disallowed_methods, reason = "plain files of a test")]
     fn fake_session(interface: &str, units: &[u16]) -> (tempfile::TempDir, Session) {
         let root = tempfile::tempdir().unwrap();
@@ -473,7 +473,7 @@ mod tests {
     fn only_the_last_unit_of_our_own_session_ends_it() {
         for (interface, units, ends) in [
             ("flexvol", &[1][..], true),
-            // Its disk is gone, or it never came.
+            // Its disk is gone, or has never appeared.
             ("flexvol", &[], true),
             ("flexvol", &[1, 2], false),
             ("flexvol", &[2], false),

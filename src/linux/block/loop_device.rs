@@ -1,9 +1,8 @@
 //! Loop devices: a window of a file as a block device (loop(4), linux/loop.h).
 //!
-//! Every device is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it by itself once the
-//! last descriptor and the last mount of it are gone. So nothing ever has to detach one, and a
-//! process killed at any point leaks none. The price is that a [`LoopDevice`] must be kept until
-//! its mount exists.
+//! Every device is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it once its last
+//! descriptor and its last mount are gone. So no code has to detach it, and a process killed at any
+//! point leaks none. In return, a [`LoopDevice`] must be kept until its mount exists.
 
 mod leaked;
 mod silent;
@@ -34,12 +33,12 @@ const AUTOCLEAR: u32 = 4;
 /// Major number of loop devices (Documentation/admin-guide/devices.txt).
 const MAJOR: u32 = 7;
 
-/// How often another process may take the free device before us, and how long to wait for udev to
-/// make a node.
+/// Limit for attempts to get a free device before other processes, and to wait for udev to make a
+/// node; and the pause between two.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Which file this is, wherever its names point: two open files are the same if these are.
+/// Identity of a file, whatever its names are: two open files are the same if these are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// `st_dev`.
@@ -49,30 +48,30 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Of an open file.
+    /// Returns the identity of an open file.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
         let stat = fstat(file)?;
         Ok(Self { device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// Of what a directory has under this name, a symlink not followed.
+    /// Returns the identity of a name in a directory, without following a symlink.
     pub fn named(directory: BorrowedFd<'_>, name: &Path) -> io::Result<Self> {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Self { device: stat.st_dev, inode: stat.st_ino })
     }
 }
 
-/// What a loop device shows.
+/// File and window that a loop device shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backing {
     /// The file.
     pub inode: Inode,
-    /// The part of it.
+    /// The part of the file.
     pub window: Window,
 }
 
-/// An attached loop device, held by an open descriptor: as long as this exists, it cannot become
-/// another file's.
+/// An attached loop device, held by an open descriptor: as long as this exists, the device cannot
+/// get another file.
 #[derive(Debug)]
 pub struct LoopDevice {
     fd: OwnedFd,
@@ -85,12 +84,12 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Attaches `window` of `file` to a free loop device.
     ///
-    /// `file` must be open for writing unless `read_only`. `file_name` is only what losetup(8)
-    /// shows. `direct_io` avoids caching everything twice; where the file system below cannot do
-    /// it, the device works without.
+    /// `file` must be open for writing unless `read_only`.
+    /// `file_name` is only for the output of losetup(8). `direct_io` avoids caching everything
+    /// twice; if the file system below does not support it, the device works without it.
     ///
-    /// Fails with `BadOptions` if the window is not within the file, `ToolMissing` if the kernel
-    /// has no loop devices, `Busy` if others take every free one first.
+    /// Fails with `BadOptions` if the window is not within the file, with `ToolMissing` if the
+    /// kernel has no loop devices, and with `Busy` if other processes take every free one first.
     pub fn attach(
         file: BorrowedFd<'_>,
         file_name: &Path,
@@ -113,27 +112,27 @@ impl LoopDevice {
         Ok(device)
     }
 
-    /// A device that already shows this window of this file, whoever attached it and however the
-    /// window was named.
+    /// Returns a device that already shows this window of this file, whichever process attached it
+    /// and however it specified the window.
     ///
-    /// The comparison is made while the device is open, by inode: it cannot vanish afterwards, and
-    /// what its `lo_file_name` claims does not matter. The caller checks
-    /// [`LoopDevice::is_read_only`]. A device someone else attached may lack autoclear; it is left
-    /// as it is.
+    /// The comparison is by inode, while the device is open: the device cannot disappear
+    /// afterwards, and its `lo_file_name` does not matter. The caller checks
+    /// [`LoopDevice::is_read_only`]. A device of another program may lack autoclear; it is not
+    /// changed.
     ///
-    /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache
-    /// the same bytes each for itself, and two file systems on them would destroy each other.
+    /// Fails with `Busy` if a device shows a part of the window or more than it: both devices would
+    /// cache the same bytes separately, and two file systems on them would destroy each other.
     pub fn find(file: BorrowedFd<'_>, window: &Window) -> Result<Option<Self>> {
         Self::find_among(file, window, |name| !name.contains(SERVED))
     }
 
-    /// The same of what a daemon of ours serves at a path of its own.
+    /// Does the same for a file that a daemon of ours serves at a path of its own.
     pub fn find_served(file: BorrowedFd<'_>, path: &str) -> Result<Option<Self>> {
         Self::find_among(file, &Window::default(), |name| name.ends_with(path))
     }
 
-    /// Among the devices whose file has such a name, as the kernel knows it. To look at a device
-    /// asks who serves its file, who may not answer, and need not even be of this node.
+    /// Searches the devices whose file has such a name in the kernel. Inspecting a device asks the
+    /// server of its file, which may not answer, and may not even be on this node.
     fn find_among(
         file: BorrowedFd<'_>,
         window: &Window,
@@ -151,7 +150,7 @@ impl LoopDevice {
                 continue;
             }
             let opened = match Self::open(number) {
-                // Whoever serves its file is gone. Ours was just looked at, and is another one.
+                // The server of its file is gone. Ours was just inspected, so it is another file.
                 Err(error) if error.downcast_ref().is_some_and(is_of_the_dead) => continue,
                 opened => opened.with_context(|| format!("look at /dev/loop{number}"))?,
             };
@@ -177,45 +176,45 @@ impl LoopDevice {
         }
     }
 
-    /// The device node, `/dev/loop3`.
+    /// Returns the device node, `/dev/loop3`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open device, writable unless [`LoopDevice::is_read_only`].
+    /// Returns the open device, writable unless [`LoopDevice::is_read_only`].
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The 3 of `/dev/loop3`.
+    /// Returns the 3 of `/dev/loop3`.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Whether writes are refused.
+    /// Reports whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// The file it shows.
+    /// Returns the identity of its file.
     pub fn backing_inode(&self) -> Inode {
         self.backing.inode
     }
 
-    /// Capacity in bytes, as the kernel sees it now.
+    /// Returns the capacity in bytes, as the kernel sees it now.
     pub fn size(&self) -> io::Result<u64> {
         size_of(self.fd())
     }
 
-    /// Makes the kernel look at the file's length again, after the file grew (`LOOP_SET_CAPACITY`).
+    /// Makes the kernel read the file's length again, after the file grew (`LOOP_SET_CAPACITY`).
     pub fn refresh_capacity(&self) -> Result<()> {
         raw::loop_call(self.fd(), LoopCall::SetCapacity, 0)
             .with_context(|| format!("refresh the size of {}", self.path.display()))
             .map(drop)
     }
 
-    /// Switches direct I/O on or off and says whether the device does as told: the file system
-    /// below may not support it, or the offset not fit its blocks.
+    /// Switches direct I/O on or off. Returns false if the device does not follow: the file system
+    /// below may not support it, or the offset may not fit its blocks.
     pub fn set_direct_io(&self, on: bool) -> Result<bool> {
         match raw::loop_call(self.fd(), LoopCall::SetDirectIo, on.into()) {
             Ok(_) => Ok(true),
@@ -224,9 +223,9 @@ impl LoopDevice {
         }
     }
 
-    /// Opens an attached device, only for reading: closing a writable descriptor makes udev probe
-    /// the device again. `None` if it is gone or has no file, or one whose server is gone: whoever
-    /// has a file open that is served has another.
+    /// Opens an attached device, for reading only: closing a writable descriptor makes udev probe
+    /// the device again. Returns `None` if it is gone or has no file, or if the server of its file
+    /// is gone: a file that the caller has open still has its server.
     fn open(number: u32) -> Result<Option<Self>> {
         let Some(fd) = open_node(number, OFlags::RDONLY)? else { return Ok(None) };
         let info = match status(fd.as_fd()) {
@@ -237,7 +236,7 @@ impl LoopDevice {
         Ok(Some(Self::new(number, &info, info.flags & READ_ONLY != 0, fd)))
     }
 
-    /// The same, open for writing if it can be.
+    /// Opens the same device for writing, if possible.
     fn writable(self) -> Result<Self> {
         if self.read_only {
             return Ok(self);
@@ -254,14 +253,14 @@ impl LoopDevice {
     }
 }
 
-/// What the loop device with this `st_dev` of a file in it, or `st_rdev` of its node, shows; `None`
-/// if it is no loop device or has no file. Tells whether what is mounted on a target is a certain
-/// image.
+/// Returns the file and window of a loop device; `None` if it is no loop device or has no file.
+/// `device` is the `st_dev` of a file in it, or the `st_rdev` of its node. This tells whether the
+/// mount on a target is a certain image.
 pub fn backing_of(device: u64) -> Result<Option<Backing>> {
     if major(device) != MAJOR {
         return Ok(None);
     }
-    // The minor is the number only as long as the module's max_part is 0: sysfs knows better.
+    // The minor is the number only if the module's max_part is 0: sysfs always knows.
     let link = format!("/sys/dev/block/{MAJOR}:{}", rustix::fs::minor(device));
     let target = match fs::read_link(&link) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -279,7 +278,7 @@ fn info(file_name: &Path, window: &Window, read_only: bool) -> LoopInfo {
         flags: AUTOCLEAR | if read_only { READ_ONLY } else { 0 },
         ..LoopInfo::EMPTY
     };
-    // One byte less than there is: the text ends with a zero.
+    // One byte less than the field has: the text ends with a zero.
     let room = info.file_name.len() - 1;
     let text = file_name.as_os_str().as_bytes();
     let length = text.len().min(room);
@@ -356,8 +355,8 @@ fn free_number(control: BorrowedFd<'_>) -> Result<u32> {
 fn configure(device: BorrowedFd<'_>, file: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     let fd = file.as_raw_fd().cast_unsigned();
     match raw::loop_configure(device, &LoopConfig { fd, block_size: 0, info: *info, reserved: [0; 8] }) {
-        // Kernels before 5.8 do not know the call. A new one may mean it: then the old calls fail
-        // the same way.
+        // Kernels before 5.8 do not know the call. From a newer kernel, this may be a real error:
+        // then the old calls fail in the same way.
         Err(error) if is(&error, &[Errno::INVAL, Errno::NOTTY, Errno::NOSYS]) => {
             configure_in_two_steps(device, file, info)
         }
@@ -365,19 +364,20 @@ fn configure(device: BorrowedFd<'_>, file: BorrowedFd<'_>, info: &LoopInfo) -> i
     }
 }
 
-/// Before Linux 5.8: between the steps the device shows the whole file and does not clear itself.
+/// For kernels before 5.8: between the steps, the device shows the whole file and lacks autoclear.
 fn configure_in_two_steps(device: BorrowedFd<'_>, file: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     let fd = usize::try_from(file.as_raw_fd()).map_err(|_| Errno::BADF)?;
     raw::loop_call(device, LoopCall::SetFd, fd)?;
     let result = set_status(device, info);
     if result.is_err() {
-        // Nothing more can be done if this fails, too; the first error is the one to show.
+        // If this fails, too, nothing more can be done; the first error is the one to report.
         let _ = raw::loop_call(device, LoopCall::ClearFd, 0);
     }
     result
 }
 
-/// Old kernels answer `EAGAIN` as long as someone else's probing left pages in the device's cache.
+/// Sets the window and flags.
+/// Old kernels return `EAGAIN` while a foreign probe has pages in the cache.
 fn set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     for _ in 1..ATTEMPTS {
         match raw::loop_set_status(device, info) {
@@ -388,7 +388,7 @@ fn set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     raw::loop_set_status(device, info)
 }
 
-/// `None` if the device has no file.
+/// Returns the state of a device; `None` if it has no file.
 fn status(device: BorrowedFd<'_>) -> Result<Option<LoopInfo>> {
     match raw::loop_status(device) {
         Ok(info) => Ok(Some(info)),
@@ -397,7 +397,7 @@ fn status(device: BorrowedFd<'_>) -> Result<Option<LoopInfo>> {
     }
 }
 
-/// What the kernel says instead of which file it is, when no one serves it any more.
+/// Reports whether the kernel cannot identify the file because its server is gone.
 fn is_of_no_server(error: &io::Error) -> bool {
     is(error, &[Errno::NOTCONN, Errno::CONNABORTED, Errno::STALE])
 }
@@ -406,12 +406,12 @@ fn node(number: u32) -> PathBuf {
     format!("/dev/loop{number}").into()
 }
 
-/// `None` if there is no such node or device, or, for writing, if the device only allows reading.
+/// Opens a node; `None` if it or its device does not exist, or if a writable open is refused.
 fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
     let path = node(number);
     let fd = match open(&path, mode | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
         Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Ok(None),
-        // The kernel may keep what is mounted from being written to.
+        // The kernel may forbid writing to a mounted device.
         Err(Errno::ACCESS | Errno::ROFS | Errno::BUSY) if mode.contains(OFlags::RDWR) => return Ok(None),
         fd => fd.with_context(|| format!("open {}", path.display()))?,
     };
@@ -422,12 +422,12 @@ fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
     Ok(Some(fd))
 }
 
-/// What the files begin with that our own daemons serve, to be shown by loop devices, in their own
-/// mount tables.
+/// Beginning of the paths at which our daemons serve files for loop devices, in their own mount
+/// namespaces.
 pub const SERVED: &str = "/var/flexvol.content";
 
-/// Whether a device shows what a daemon of ours serves at a path of its own. No one is asked but
-/// the kernel.
+/// Reports whether a device shows a file that a daemon of ours serves at a path of its own.
+/// Asks only the kernel.
 pub fn shows(path: &str) -> Result<bool> {
     let mut numbers = bound_numbers().context("list loop devices")?.into_iter();
     Ok(numbers.any(|number| backing_name(number).is_some_and(|name| name.ends_with(path))))
@@ -437,18 +437,18 @@ fn shows_a_served_file(number: u32) -> bool {
     backing_name(number).is_some_and(|path| path.contains(SERVED))
 }
 
-/// The name of the file it shows, as the kernel has it: no one is asked for it.
+/// Returns the name of the file that it shows, from the kernel: no server is asked.
 fn backing_name(number: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
-/// Those with a file: only they have a directory `loop` in sysfs.
+/// Returns the devices with a file: only they have a directory `loop` in sysfs.
 fn bound_numbers() -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let entry = entry?;
-        // Not `exists`, which takes every error for a no: a device that is overlooked is made a
+        // Not `exists`, which returns false for every error: an overlooked device would be made a
         // second time.
         if entry.path().join("loop").try_exists()? {
             numbers.extend(entry.file_name().to_str().and_then(number_in));
@@ -457,7 +457,7 @@ fn bound_numbers() -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The 3 of `loop3`; nothing for `loop3p1`, which is a partition.
+/// Returns the 3 of `loop3`; `None` for `loop3p1`, which is a partition.
 fn number_in(name: &str) -> Option<u32> {
     name.strip_prefix("loop")?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Block devices, and what is on them.
+//! Block devices and their content.
 
 pub mod blank;
 pub mod block_device;

@@ -1,10 +1,10 @@
 //! Network block devices: the handshake with a server (NBD's own protocol document), and the
 //! kernel's side (linux/nbd-netlink.h).
 //!
-//! The kernel takes a connection and does the rest alone, so nothing has to run on the node. It
-//! also chooses the free device, in one step with taking it: no one else can have taken it in
-//! between. What a device is for it remembers itself (its `backend`, Linux 5.14), so a device is
-//! found again whatever became of us.
+//! The kernel takes over a connection and does the rest alone, so no program has to run on the
+//! node. It also chooses and takes the free device in one step: no other process can take it in
+//! between. The kernel remembers the purpose of a device (its `backend`, Linux 5.14), so a device
+//! is found again even if our process is gone.
 
 pub mod allocation;
 
@@ -41,18 +41,18 @@ mod number {
     pub(crate) const RECONFIGURE: u8 = 3;
 }
 
-/// What a server says first.
+/// First bytes that a server sends.
 const GREETING: &[u8; 16] = b"NBDMAGICIHAVEOPT";
 
 /// Handshake flags: the newer handshake, and no padding after [`EXPORT_NAME`].
 const FIXED_NEWSTYLE: u16 = 1;
 const NO_ZEROES: u16 = 2;
 
-/// Options: begin with an export, the old way and the new.
+/// Options to begin with an export: the old one and the new one.
 const EXPORT_NAME: u32 = 1;
 const GO: u32 = 7;
 
-/// What precedes the answer to an option, and its kinds.
+/// Magic number before the answer to an option, and the kinds of answers.
 const REPLY: u64 = 0x0003_e889_0455_65a9;
 const ACK: u32 = 1;
 const INFO: u32 = 3;
@@ -61,24 +61,24 @@ const POLICY: u32 = (1 << 31) + 2;
 const TLS_REQUIRED: u32 = (1 << 31) + 5;
 const UNKNOWN: u32 = (1 << 31) + 6;
 
-/// Information about an export: its size and flags, its block sizes.
+/// Kinds of information about an export: its size and flags, its block sizes.
 const INFO_EXPORT: u16 = 0;
 const INFO_BLOCK_SIZE: u16 = 3;
 
-/// No server has more to say about one thing.
+/// Limit for an answer of a server, in bytes.
 const LONGEST: u32 = 1 << 16;
 
-/// The transmission flags that there are some, and that nothing can be written.
+/// Transmission flags: flags are present, and the export is read-only.
 const HAS_FLAGS: u16 = 1;
 const READ_ONLY: u16 = 2;
 
-/// What a device reads at least.
+/// Smallest read of a device, in bytes.
 const SECTOR: u32 = 512;
 
-/// The kernel's devices.
+/// Directory of the kernel's devices.
 const DEVICES: &str = "/sys/block";
 
-/// Where it says that it has them, and what they are called for who asks.
+/// Directory that exists if the kernel has such devices, and the name of their netlink family.
 pub const MODULE: &str = "/sys/module/nbd";
 const FAMILY: &str = "nbd";
 
@@ -88,54 +88,54 @@ pub struct Served {
     export: Export,
 }
 
-/// What a server says of an export.
+/// Properties of an export, from its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Export {
     size: u64,
     flags: u16,
-    /// The least it reads or writes at a time.
+    /// Size of the smallest read or write, in bytes.
     block: u32,
 }
 
-/// A connection to a server in the network.
+/// Connects to a server in the network.
 pub fn by_tcp(server: SocketAddr, patience: Duration) -> Result<OwnedFd> {
     let socket = crate::net::network::connection(server, patience)?;
-    // The kernel hears of a server that is gone also while no one reads.
+    // With keepalive, the kernel notices that a server is gone even without reads.
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
-    // What it has not been told when the connection ends must not reach it later: the device may be
-    // another connection's by then, and old data would be written over new.
+    // Data that is unsent when the connection ends must not reach the server later: the device may
+    // belong to another connection by then, and old data would overwrite new data.
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     Ok(TcpStream::into(socket))
 }
 
-/// The same to a server of this node.
+/// Connects to a server on this node.
 pub fn by_socket(path: &Path) -> Result<OwnedFd> {
     let socket = UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))?;
     Ok(socket.into())
 }
 
 impl Served {
-    /// Begins with the export of that name.
+    /// Begins with the export of this name.
     pub fn begin(socket: OwnedFd, name: &str, deadline: &Deadline) -> Result<Self> {
         let mut talk = Talk { socket: socket.into(), deadline };
         let export = greet(&mut talk, name)?;
         let socket = OwnedFd::from(talk.socket);
-        // From now on the kernel waits as long as it was told.
+        // From now on, the kernel's own timeout applies.
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, direction, None)?;
         }
         Ok(Self { socket, export })
     }
 
-    /// As the kernel takes it.
+    /// Returns the socket in the kernel's form.
     fn socket(&self) -> Result<Attributes> {
         let fd = u32::try_from(self.socket.as_raw_fd())?;
         let socket = Attributes::default().short(number::SOCKET_FD, fd);
         Ok(Attributes::default().nested(number::SOCKET, &socket))
     }
 
-    /// How large it is.
+    /// Returns the size of the export.
     pub fn size(&self) -> u64 {
         self.export.size
     }
@@ -175,7 +175,7 @@ impl Write for Talk<'_> {
     }
 }
 
-/// The handshake, until the server serves the export of that name.
+/// Does the handshake, until the server serves the export of this name.
 pub fn greet(talk: &mut (impl Read + Write), name: &str) -> Result<Export> {
     let ours = begin_options(talk)?;
     if let Some(export) = go(talk, name)? {
@@ -190,7 +190,7 @@ pub fn greet(talk: &mut (impl Read + Write), name: &str) -> Result<Export> {
     Ok(Export { size, flags, block: SECTOR })
 }
 
-/// The handshake as far as options can be asked for; the flags that both sides know.
+/// Does the handshake up to the options. Returns the flags that both sides know.
 fn begin_options(talk: &mut (impl Read + Write)) -> Result<u16> {
     let wrong = "the server does not speak the NBD fixed-newstyle protocol: check server and port";
     let mut greeting = [0; GREETING.len()];
@@ -210,7 +210,7 @@ fn ask(talk: &mut impl Write, option: u32, data: &[u8]) -> Result<()> {
     talk.write_all(&request).context("ask the server for its export")
 }
 
-/// One answer to an option: its kind, and what it says.
+/// Reads one answer to an option: its kind and its data.
 fn answer(talk: &mut impl Read, to: u32) -> Result<(u32, Vec<u8>)> {
     let magic = u64::from_be_bytes(take(talk)?);
     let option = u32::from_be_bytes(take(talk)?);
@@ -225,11 +225,11 @@ fn answer(talk: &mut impl Read, to: u32) -> Result<(u32, Vec<u8>)> {
     Ok((kind, data))
 }
 
-/// Begins with the export, and learns what the server says of it; `None` if it only knows the older
-/// way to ask.
+/// Begins with the export, and reads its properties; `None` if the server only knows the older
+/// option.
 fn go(talk: &mut (impl Read + Write), name: &str) -> Result<Option<Export>> {
     let length = u32::try_from(name.len())?;
-    // One piece of information is asked for besides.
+    // One further piece of information is requested.
     let wish = [&length.to_be_bytes(), name.as_bytes(), &[0, 1], &INFO_BLOCK_SIZE.to_be_bytes()].concat();
     ask(talk, GO, &wish)?;
     let mut export = Export { block: SECTOR, ..Export::default() };
@@ -295,41 +295,41 @@ fn unknown(name: &str) -> Failure {
     Failure::new(Code::NotFound, text)
 }
 
-/// A device of the kernel's that is connected, or was and is still open.
+/// A device of the kernel that is connected, or was connected and is still open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device(u32);
 
 impl Device {
-    /// All that the kernel has, connected or not.
+    /// Returns all devices of the kernel, connected or not.
     pub fn all() -> Result<Vec<Self>> {
         let names = std::fs::read_dir(DEVICES).with_context(|| format!("list {DEVICES}"))?;
         let number = |name: &str| name.strip_prefix("nbd")?.parse().ok().map(Self);
         Ok(names.flatten().filter_map(|name| number(name.file_name().to_str()?)).collect())
     }
 
-    /// Those with that name of a backend.
+    /// Returns the devices with this name of their backend.
     pub fn of(backend: &str) -> Result<Vec<Self>> {
         Ok(Self::all()?.into_iter().filter(|device| device.is_called(backend)).collect())
     }
 
-    /// The one whose node this is.
+    /// Returns the device of a node.
     pub fn at(node: &Path) -> Option<Self> {
         let number = node.to_str()?.strip_prefix("/dev/nbd")?;
         number.parse().ok().map(Self)
     }
 
-    /// The name of its backend, if it has one.
+    /// Returns the name of its backend, if any.
     pub fn backend(self) -> Option<String> {
         std::fs::read_to_string(self.attribute("backend")).ok().map(|text| text.trim_end().to_owned())
     }
 
-    /// Whether its backend has this name.
+    /// Reports whether its backend has this name.
     pub fn is_called(self, backend: &str) -> bool {
         self.backend().is_some_and(|name| name == backend)
     }
 
-    /// Lets the kernel serve it as a free device, with the name of its backend; what the server
-    /// does not answer within `timeout` is an error.
+    /// Makes the kernel serve the export as a free device, with this name of its backend.
+    /// A request that the server does not answer within `timeout` is an error.
     pub fn connect(served: &Served, backend: &str, timeout: Duration, read_only: bool) -> Result<Self> {
         let kernel = kernel()?;
         let export = served.export;
@@ -351,30 +351,30 @@ impl Device {
         Err(Self::nameless())
     }
 
-    /// That the kernel does not keep the name of a device's backend.
+    /// Returns the error for a kernel that does not keep the name of a device's backend.
     pub fn nameless() -> anyhow::Error {
         let text = "this kernel forgets what a network block device is for: it must be Linux 5.14 or newer";
         Failure::new(Code::ToolMissing, text).into()
     }
 
-    /// Its node.
+    /// Returns its node.
     pub fn path(self) -> PathBuf {
         PathBuf::from(format!("/dev/nbd{}", self.0))
     }
 
-    /// Whether it is, or is still in use.
+    /// Reports whether it is connected or still in use.
     pub fn is_left(self) -> bool {
         self.attribute("backend").exists()
     }
 
-    /// How large the kernel takes it for.
+    /// Returns its size, as the kernel sees it.
     pub fn size(self) -> Result<u64> {
         let path = self.attribute("size");
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         Ok(text.trim().parse::<u64>()?.saturating_mul(SECTOR.into()))
     }
 
-    /// Lets the kernel take it for so large.
+    /// Makes the kernel use this size.
     pub fn resize(self, backend: &str, size: u64) -> Result<()> {
         let wish = self.named().text(number::BACKEND, backend).long(number::SIZE, size);
         kernel()?
@@ -383,8 +383,8 @@ impl Device {
             .with_context(|| format!("change the size of {}", self.path().display()))
     }
 
-    /// How long reads and writes wait for another connection when the one they had has ended,
-    /// before they are errors.
+    /// Sets the time that reads and writes wait for another connection when theirs has ended,
+    /// before they fail.
     pub fn bridge(self, backend: &str, gap: Duration) -> Result<()> {
         let wish = self.named().text(number::BACKEND, backend).long(number::GAP, gap.as_secs());
         kernel()?
@@ -393,8 +393,8 @@ impl Device {
             .with_context(|| format!("hold back what {} is told", self.path().display()))
     }
 
-    /// Gives the kernel another connection to the same export in the place of one that has ended;
-    /// if none has, it is not used. The size is that of the export now.
+    /// Gives the kernel another connection to the same export, in place of one that has ended.
+    /// If none has ended, it is not used. The size becomes the current one of the export.
     pub fn reconnect(self, backend: &str, served: &Served) -> Result<()> {
         let wish = self
             .named()
@@ -407,8 +407,8 @@ impl Device {
             .with_context(|| format!("connect {} again", self.path().display()))
     }
 
-    /// Ends the connection, and with it whatever waits for the server. What is not connected is
-    /// disconnected.
+    /// Ends the connection, and with it all requests that wait for the server.
+    /// Succeeds if the device is not connected.
     pub fn disconnect(self) -> Result<()> {
         let Some(family) = Family::find(FAMILY)? else { return self.hang_up() };
         match family.request(number::DISCONNECT, &self.named()) {
@@ -419,7 +419,7 @@ impl Device {
         }
     }
 
-    /// The same from a network where the kernel does not hear us: it listens in the node's own.
+    /// Does the same from another network namespace: the kernel listens only in the node's own.
     fn hang_up(self) -> Result<()> {
         let path = self.path();
         let ended = match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
@@ -438,7 +438,7 @@ impl Device {
     }
 }
 
-/// Fails if the kernel does not take connections from here.
+/// Fails if the kernel accepts no connections from here.
 pub fn check() -> Result<()> {
     kernel().map(drop)
 }
@@ -460,7 +460,7 @@ mod tests {
     use crate::errno::to_failure;
     use crate::wording::wording;
 
-    /// Says what it was given, and keeps what it hears.
+    /// Server that sends what it was given, and records what it receives.
     struct Script {
         says: std::io::Cursor<Vec<u8>>,
         heard: Vec<u8>,

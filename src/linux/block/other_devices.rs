@@ -1,10 +1,10 @@
-//! File systems that ask for more than their own device.
+//! File systems that need more than their own device.
 //!
-//! A superblock is the tenant's, and three kinds say in theirs that there is more of them
-//! elsewhere: an ext4 by its journal's device ([`ext_superblock`](super::ext_superblock)), an erofs
-//! by paths, which Linux before 6.3 opens unless the mount names others, and a btrfs by a
-//! number, for all devices that bear its UUID. What these hold is not this volume's. Whoever mounts
-//! or checks a device of a tenant's asks here first, also to read only: a journal is replayed then,
+//! A superblock comes from the tenant, and three kinds refer to further parts elsewhere: an ext4 by
+//! its journal's device ([`ext_superblock`](super::ext_superblock)), an erofs by paths, which Linux
+//! before 6.3 opens unless the mount names others, and a btrfs by a number, for all devices with its
+//! UUID. Their content does not belong to this volume. A caller that mounts or checks a device of a
+//! tenant asks here first, also for reading only: a journal is replayed then,
 //! too.
 
 use super::ext_superblock::refuse_wishes;
@@ -14,24 +14,24 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
 use std::os::fd::BorrowedFd;
 
-/// How much of a superblock is read.
+/// Length of a superblock that is read, in bytes.
 const LENGTH: usize = 256;
 
-/// Of erofs: where the superblock is, its features and the one that is a table of devices, and how
-/// many are in that (`fs/erofs/erofs_fs.h` of Linux).
+/// Offsets of erofs: the superblock, its features and the one for a table of devices, and the
+/// number of devices in the table (`fs/erofs/erofs_fs.h` of Linux).
 const EROFS: u64 = 1024;
 const FEATURES: usize = 80;
 const DEVICE_TABLE: u8 = 8;
 const EXTRA_DEVICES: std::ops::Range<usize> = 86..88;
 
-/// Of btrfs: where the superblock is, and how many devices it has.
+/// Offsets of btrfs: the superblock, and the number of its devices.
 const BTRFS: u64 = 0x1_0000;
 const DEVICES: std::ops::Range<usize> = 0x88..0x90;
 
 /// Fails with `Denied` if a part of the file system is on another device, or if its superblock has
 /// mount options that a volume may not have.
 ///
-/// Who serves the device can show the kernel other bytes than us.
+/// The server of the device can show the kernel other bytes than us.
 pub fn refuse(kind: FileSystem, device: BorrowedFd<'_>) -> Result<()> {
     let (place, has_others, fix): (_, fn(&[u8]) -> bool, _) = match kind {
         FileSystem::Ext4 => return refuse_wishes(device),
@@ -66,7 +66,7 @@ mod tests {
     fn a_file_system_is_of_one_device() {
         let mut bytes = [0; LENGTH];
         assert!(!of_erofs(&bytes) && !of_erofs(&bytes[..87]));
-        // The same bit says something of compression, where there is no device.
+        // Without a device, the same bit is about compression.
         bytes[FEATURES] = DEVICE_TABLE | 1;
         assert!(!of_erofs(&bytes));
         bytes[EXTRA_DEVICES.end - 1] = 1;

@@ -1,10 +1,10 @@
-//! Partitions of a disk image: where number N begins and ends.
+//! Partitions of a disk image: beginning and end of number N.
 //!
-//! The kernel could tell (`LO_FLAGS_PARTSCAN`), but then device nodes of all of them come and go
+//! The kernel could tell (`LO_FLAGS_PARTSCAN`), but then device nodes of all partitions come and go
 //! with udev, and a device with partitions in use does not clear itself. So the tables are read
 //! here: the MBR with its chain of extended boot records, and the GPT (UEFI specification, 5.3).
-//! Images come from tenants; nothing in them is believed before it was checked: sums cannot
-//! overflow, loops end, tables are bounded, partitions lie in the image.
+//! Images come from tenants, so all data in them is checked before use: sums cannot overflow, loops
+//! end, tables are bounded, partitions lie in the image.
 
 use crate::block::window::{SECTOR, Window};
 use crate::fs::bytes;
@@ -13,36 +13,36 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// The first number of a logical partition; the kernel counts the same way.
+/// Number of the first logical partition, as the kernel counts.
 const FIRST_LOGICAL: u32 = 5;
 
-/// More logical partitions than this is a loop; the kernel stops at 256 partitions altogether.
+/// Limit for logical partitions: more are a loop. The kernel stops at 256 partitions altogether.
 const MOST_LOGICAL: u32 = 128;
 
-/// The largest GPT that is read, in bytes. The usual one has 128 entries of 128 bytes: 16 KiB.
+/// Limit for a GPT that is read, in bytes. The usual one has 128 entries of 128 bytes: 16 KiB.
 const LARGEST_TABLE: u64 = 1 << 20;
 
 /// A partition that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// As in `/dev/sda3`.
+    /// Number as in `/dev/sda3`.
     pub number: u32,
-    /// Where it is in the image.
+    /// Position in the image.
     pub window: Window,
 }
 
-/// The window of partition `number`, counted from 1, of an image file or a whole disk.
+/// Returns the window of partition `number`, counted from 1, of an image file or a whole disk.
 ///
-/// Fails with `NotFound` and the numbers there are, and with `BadOptions` when there is no table,
-/// it is damaged, or the partition reaches past the end of the image.
+/// Fails with `NotFound` and the existing numbers. Fails with `BadOptions` if there is no table, it
+/// is damaged, or the partition reaches past the end of the image.
 pub fn partition_window(image: BorrowedFd<'_>, number: u32) -> Result<Window> {
     let size = bytes::size_of(image).context("learn the size of the image")?;
     let partitions = partitions_in(size, |at, buffer| bytes::read_at(image, at, buffer))?;
     Ok(select(&partitions, number, size)?)
 }
 
-/// Whether the table has another partition over the same bytes. Only who formats it has to know:
-/// disks that start from a CD are made so on purpose.
+/// Reports whether the table has another partition over the same bytes.
+/// This matters only for formatting: disks that boot from a CD are made like this on purpose.
 pub fn overlaps_another(image: BorrowedFd<'_>, number: u32) -> Result<bool> {
     let size = bytes::size_of(image).context("learn the size of the image")?;
     let partitions = partitions_in(size, |at, buffer| bytes::read_at(image, at, buffer))?;
@@ -54,9 +54,9 @@ pub fn overlaps_another(image: BorrowedFd<'_>, number: u32) -> Result<bool> {
     Ok(partitions.iter().any(overlaps))
 }
 
-/// The pure core: all partitions of an image of `size` bytes. `read_at` fills the buffer from an
-/// offset on and says how much of it, less only at the end. Windows may reach past the end: only
-/// that of the wanted one matters.
+/// Returns all partitions of an image of `size` bytes (the pure core).
+/// `read_at` fills the buffer from an offset on and returns the number of bytes, less only at the
+/// end. Windows may reach past the end: only the requested one must not.
 pub fn partitions_in(
     size: u64,
     read_at: impl FnMut(u64, &mut [u8]) -> io::Result<usize>,
@@ -91,7 +91,7 @@ fn select(partitions: &[Partition], number: u32, size: u64) -> Result<Window, Fa
     Ok(found.window)
 }
 
-/// Type of the one entry in the MBR of a disk with GPT.
+/// Type of the only entry in the MBR of a disk with GPT.
 const PROTECTIVE: u8 = 0xee;
 
 /// Types of an entry that leads to further records.
@@ -118,7 +118,7 @@ impl Entry {
         self.kind != 0 && self.count > 0 && !self.is_extended()
     }
 
-    /// The partition, if it begins `base` sectors further. 2^33 sectors cannot overflow bytes.
+    /// Returns the partition, `base` sectors further. 2^33 sectors in bytes do not overflow.
     fn partition(self, number: u32, base: u64) -> Partition {
         let (offset, size) = ((base + u64::from(self.start)) * SECTOR, u64::from(self.count) * SECTOR);
         Partition { number, window: Window { offset, size: Some(size) } }
@@ -143,8 +143,8 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> Image<R> {
         Ok(partitions)
     }
 
-    /// Follows the chain: a record's first used entry counts from the record itself, the link to
-    /// the next record from the beginning of the extended partition.
+    /// Follows the chain. The first used entry of a record is relative to the record itself, the
+    /// link to the next record is relative to the beginning of the extended partition.
     fn logical(&mut self, base: u64, partitions: &mut Vec<Partition>) -> Result<()> {
         let (mut at, mut number) = (base, FIRST_LOGICAL);
         for _ in 0..MOST_LOGICAL {
@@ -161,7 +161,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> Image<R> {
         Err(Failure::options("the image's chain of logical partitions does not end").into())
     }
 
-    /// The boot record in a sector; `None` if there is none.
+    /// Returns the boot record in a sector; `None` without one.
     fn record(&mut self, sector: u64) -> Result<Option<[Entry; 4]>> {
         let bytes = self.bytes(sector * SECTOR, 512)?;
         let entry = |index: usize| Entry::parse(&bytes[446 + 16 * index..]);
@@ -178,7 +178,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> Image<R> {
         entries.map(|(number, entry)| gpt_partition(number, entry, sector)).collect()
     }
 
-    /// Where the entries are, how large one is, and how many there are; checked.
+    /// Returns the position of the entries, the size of one, and their number, all checked.
     fn gpt_place(&mut self, sector: u64, header: &[u8]) -> Result<(u64, usize, usize)> {
         let length = u32_at(header, 12);
         if !(92..=512).contains(&length) {
@@ -197,7 +197,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> Image<R> {
         Ok((start.ok_or_else(|| damaged("its entries are not in the image"))?, size as usize, count as usize))
     }
 
-    /// Zeros stand for what is past the end.
+    /// Reads bytes; past the end they are zeros.
     fn bytes(&mut self, at: u64, length: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         if at < self.size {
@@ -230,7 +230,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// CRC-32 as in ethernet and zip, bit by bit: a table of partitions is small.
+/// Computes CRC-32 as in ethernet and zip, bit by bit: a table of partitions is small.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
@@ -260,7 +260,7 @@ mod tests {
         })
     }
 
-    /// The image sfdisk makes from a script.
+    /// Returns the image that sfdisk makes from a script.
     fn made(script: &str) -> Option<Vec<u8>> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(64 * MEBIBYTE).unwrap();

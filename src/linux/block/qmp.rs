@@ -1,4 +1,4 @@
-//! One command to a QEMU program by its control socket (docs/interop/qmp-spec.rst of QEMU).
+//! One command to a QEMU program through its control socket (docs/interop/qmp-spec.rst of QEMU).
 
 use crate::proc::deadline::Deadline;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,29 +11,29 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often a socket is looked at that takes no connection now.
+/// Pause before the next attempt if a socket accepts no connection now.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The least time a socket can be told to wait.
+/// Shortest timeout that a socket accepts.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// How long the first connection waits for an answer; each further one waits twice as long.
+/// Time that the first connection waits for an answer; each further one waits twice as long.
 ///
-/// A QEMU that has just begun to listen takes a connection in two threads at once, and then greets
-/// twice, says nothing, or dies (7.2: 1 in 4,000 to 10,000 on a busy node). So a call that starts
-/// one hands it a connected socket for [`talk`]; this wait is for daemons that a killed call left
-/// behind.
+/// A QEMU that has just begun to listen may accept a connection in two threads at once. Then it
+/// greets twice, says nothing, or dies (7.2: 1 in 4,000 to 10,000 on a busy node). So a call that
+/// starts a QEMU passes it a connected socket for [`talk`]. This wait is for daemons that a killed
+/// call left behind.
 const GREETING_WAIT: Duration = Duration::from_secs(1);
 
-/// All that can come before an answer, and the answer.
+/// Limit for an answer and all data before it, in bytes.
 const MOST: u64 = 1 << 20;
 
-/// Executes a command, one that can be repeated, and waits until that is done.
+/// Executes a command that can be repeated, and waits until it is done.
 pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
     ask(socket, command, arguments, deadline).map(drop)
 }
 
-/// The same; what it returns.
+/// Does the same, and returns the result.
 pub fn ask(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<Value> {
     let mut patience = GREETING_WAIT;
     loop {
@@ -45,7 +45,8 @@ pub fn ask(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline)
     }
 }
 
-/// Tells it to end. True also if it is gone after it had not answered: then it was told.
+/// Tells the program to end.
+/// Returns true also if it is gone after it did not answer: then it got the command.
 pub fn quit(socket: &Path, deadline: &Deadline) -> bool {
     let mut patience = GREETING_WAIT;
     loop {
@@ -58,7 +59,8 @@ pub fn quit(socket: &Path, deadline: &Deadline) -> bool {
     }
 }
 
-/// Over one connection. `wait` bounds the time until there is one, and then each line.
+/// Executes a command over one connection.
+/// `wait` limits the time to connect, and then for each line.
 fn once(socket: &Path, command: &str, arguments: &Value, wait: Duration) -> Result<Value> {
     let deadline = Deadline::after(wait);
     let stream = loop {
@@ -71,12 +73,13 @@ fn once(socket: &Path, command: &str, arguments: &Value, wait: Duration) -> Resu
     talk(stream, command, arguments, wait)
 }
 
-/// Executes a command over a connection that was asked nothing before. `wait` bounds each line.
+/// Executes a command over a connection that was not used before.
+/// `wait` limits the time for each line.
 pub fn talk(stream: UnixStream, command: &str, arguments: &Value, wait: Duration) -> Result<Value> {
     let (wait, mut lines) = (wait.max(LEAST), BufReader::new(stream));
     lines.get_ref().set_read_timeout(Some(wait))?;
     lines.get_ref().set_write_timeout(Some(wait))?;
-    // What is sent before the greeting may be read by a thread that cannot answer.
+    // A request before the greeting may be read by a thread that cannot answer.
     ensure!(message(&mut lines)?.get("QMP").is_some(), "what it says is no greeting");
     let mut returned = Value::Null;
     for request in
@@ -88,7 +91,7 @@ pub fn talk(stream: UnixStream, command: &str, arguments: &Value, wait: Duration
     Ok(returned)
 }
 
-/// A connection; `None` while others wait for one: the kernel lets no more than two wait.
+/// Connects; `None` while other connections wait: the kernel lets no more than two wait.
 fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -103,12 +106,12 @@ fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
     }
 }
 
-/// Whether someone has it open to take connections, even if none is taken now.
+/// Reports whether a process listens on the socket, even if it accepts no connection now.
 pub fn is_listening(socket: &Path) -> bool {
     connect(socket).is_ok()
 }
 
-/// Whether it said nothing; another connection may be answered.
+/// Reports whether there was no answer; another connection may get one.
 fn is_silent(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.code() == Code::Timeout)
 }
@@ -117,7 +120,7 @@ fn silent() -> anyhow::Error {
     Failure::new(Code::Timeout, "it does not answer").into()
 }
 
-/// What a request is answered with. Events come between.
+/// Reads the answer to a request. Skips events.
 pub fn answer(lines: &mut impl BufRead) -> Result<Value> {
     let mut lines = lines.take(MOST);
     loop {
@@ -131,8 +134,8 @@ pub fn answer(lines: &mut impl BufRead) -> Result<Value> {
     }
 }
 
-/// The next line. One that is longer than any answer is an error: the program reads a tenant's
-/// image, which may have taken it over.
+/// Reads the next line. A line that is longer than any answer is an error: the program reads a
+/// tenant's image, which may have taken the program over.
 fn message(lines: &mut impl BufRead) -> Result<Value> {
     let mut line = String::new();
     let length = lines.take(MOST).read_line(&mut line).map_err(|error| match error.kind() {
@@ -150,10 +153,10 @@ mod tests {
     use crate::wording::wording;
     use std::os::unix::net::UnixListener;
 
-    /// One connection: what each request is answered with.
+    /// Answers to the requests of one connection.
     type Answers = &'static [&'static str];
 
-    /// Has so many connections, one after the other, and keeps each until its end.
+    /// Accepts these connections, one after the other, and keeps each until its end.
     #[expect(clippy::disallowed_methods, reason = "a server needs a thread; the verb path has none")]
     fn server(connections: &'static [Answers]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
@@ -201,7 +204,7 @@ mod tests {
         assert!(execute(Path::new("/nowhere"), "quit", &json!({}), &deadline).is_err());
     }
 
-    /// As QEMU does that takes its first connection in two threads.
+    /// Servers like a QEMU that accepts its first connection in two threads.
     #[test]
     fn a_connection_that_is_lost_is_followed_by_another() {
         const WELL: Answers = &["{\"return\": {}}\n", "{\"return\": {}}\n"];
@@ -216,14 +219,14 @@ mod tests {
         execute(&socket, "query", &json!({}), &within).unwrap();
         let (socket, _directory) = told(&[SILENT, WELL]);
         assert!(quit(&socket, &within));
-        // It ended instead of an answer.
+        // The program ended instead of answering.
         let (socket, _directory) = told(&[SILENT, GONE]);
         assert!(quit(&socket, &within));
         let (socket, _directory) = told(&[GONE]);
         assert!(!quit(&socket, &within));
     }
 
-    /// One that is stopped takes no connections, and a third would wait for ever.
+    /// A stopped program accepts no connections, and a third one would wait forever.
     #[test]
     fn who_takes_no_connection_is_not_waited_for() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Block devices of Ceph by the kernel: what Documentation/ABI/testing/sysfs-bus-rbd says.
+//! Block devices of Ceph through the kernel, as in Documentation/ABI/testing/sysfs-bus-rbd.
 //!
-//! The user's key travels through the key ring of this thread, which no one else reads and which
-//! ends with it: what is written to /sys names the key, and can be read again there.
+//! The user's key is passed in the key ring of this thread, which no other process reads and which
+//! ends with the thread. The text for /sys can be read again, so it only names the key.
 
 use crate::fs::files::read_small;
 use crate::proc::deadline::Deadline;
@@ -14,19 +14,19 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the kernel's rbd is, if it has one.
+/// Directory of the kernel's rbd, if it has one.
 pub const BUS: &str = "/sys/bus/rbd";
 
-/// No attribute is longer.
+/// Limit for an attribute, in bytes.
 const PAGE: usize = 4096;
 
-/// The feature that keeps two nodes from writing (`RBD_FEATURE_EXCLUSIVE_LOCK`).
+/// Feature that prevents two nodes from writing (`RBD_FEATURE_EXCLUSIVE_LOCK`).
 const EXCLUSIVE_LOCK: u64 = 1 << 2;
 
-/// How long the node of a new device may take to appear.
+/// Limit for the time until the node of a new device appears.
 const APPEARING: Duration = Duration::from_secs(5);
 
-/// How often it is looked for.
+/// Pause between two checks for it.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A mapped image.
@@ -35,11 +35,11 @@ pub struct Mapped {
     id: u32,
 }
 
-/// What is mapped: the same for two devices that show the same.
+/// Identity of a mapped image: equal for two devices that show the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity([String; 4]);
 
-/// All that are mapped, by whomever.
+/// Returns all mapped images, whichever program mapped them.
 pub fn all() -> Result<Vec<Mapped>> {
     let names = match read_dir(Path::new(BUS).join("devices")) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -49,15 +49,15 @@ pub fn all() -> Result<Vec<Mapped>> {
     Ok(names.filter_map(id).map(|id| Mapped { id }).collect())
 }
 
-/// The one that was mapped with the key of this name.
+/// Returns the image that was mapped with the key of this name.
 pub fn by_key(name: &str) -> Result<Option<Mapped>> {
     Ok(all()?.into_iter().find(|mapped| mapped.key_name().is_ok_and(|key| key.as_deref() == Some(name))))
 }
 
-/// Maps an image: `monitor` is an address with its port, `options` have no key yet.
+/// Maps an image. `monitor` is an address with its port, `options` contain no key yet.
 ///
-/// Returns when the image can be read, or not at all while the cluster's disks do not answer; a
-/// signal that ends the process ends that, too.
+/// Returns once the image can be read, and never while the cluster's disks do not answer.
+/// A signal that ends the process ends that, too.
 pub fn map(monitor: &str, options: &str, image: &Image<'_>, key: &Key<'_>) -> Result<(), Errno> {
     let name = CString::new(key.name).map_err(|_| Errno::INVAL)?;
     raw::add_thread_key(c"ceph", &name, key.bytes).map_err(|error| errno_of(&error))?;
@@ -66,7 +66,7 @@ pub fn map(monitor: &str, options: &str, image: &Image<'_>, key: &Key<'_>) -> Re
     write("add", &words)
 }
 
-/// What is mapped, in the kernel's words.
+/// Image to map, in the kernel's terms.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     /// The pool.
@@ -77,23 +77,23 @@ pub struct Image<'a> {
     pub snapshot: Option<&'a str>,
 }
 
-/// Who maps it.
+/// Key for mapping.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
-    /// What the key is called, by which the device is found again.
+    /// Name of the key, by which the device is found again.
     pub name: &'a str,
     /// The key itself, decoded.
     pub bytes: &'a [u8],
 }
 
-/// Older kernels have a major number for each device.
+/// Writes to a file of the bus. Older kernels have a major number for each device.
 fn write(what: &str, words: &str) -> Result<(), Errno> {
     let open = |name: String| OpenOptions::new().write(true).open(Path::new(BUS).join(name));
     let file = match open(format!("{what}_single_major")) {
         Err(error) if error.kind() == ErrorKind::NotFound => open(what.to_owned()),
         file => file,
     };
-    // At once: the kernel takes each call for a whole line.
+    // In one write: the kernel takes each call for a whole line.
     match file.and_then(|mut file| file.write(words.as_bytes())) {
         Ok(_) => Ok(()),
         Err(error) => Err(errno_of(&error)),
@@ -105,12 +105,12 @@ fn errno_of(error: &io::Error) -> Errno {
 }
 
 impl Mapped {
-    /// The device node.
+    /// Returns the device node.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/rbd{}", self.id))
     }
 
-    /// The same, once it is there.
+    /// Waits until the device node exists, and returns it.
     pub fn wait(&self, deadline: &Deadline) -> Result<PathBuf> {
         let (path, patience) = (self.path(), Deadline::after(APPEARING.min(deadline.remaining())));
         while !path.exists() {
@@ -126,21 +126,21 @@ impl Mapped {
         Ok(text.trim().to_owned())
     }
 
-    /// The name of the key that it was mapped with.
+    /// Returns the name of the key that it was mapped with.
     pub fn key_name(&self) -> Result<Option<String>> {
         Ok(key_name(&self.attribute("config_info")?).map(str::to_owned))
     }
 
-    /// What it shows.
+    /// Returns the identity of its image.
     pub fn identity(&self) -> Result<Identity> {
         let read = |name| self.attribute(name);
         Ok(Identity([read("cluster_fsid")?, read("pool_id")?, read("image_id")?, read("current_snap")?]))
     }
 
-    /// Whether it was mapped by this monitor, as this image in Ceph's own spelling.
+    /// Reports whether it was mapped through this monitor, as this image in Ceph's own spelling.
     pub fn is_of(&self, monitor: &str, spec: &str) -> Result<bool> {
         let [pool, image, snapshot] = ["pool", "name", "current_snap"].map(|name| self.attribute(name));
-        // Older kernels know of no namespaces.
+        // Older kernels do not know namespaces.
         let space = self.attribute("pool_ns").ok().filter(|space| !space.is_empty());
         let space = space.map(|space| format!("{space}/")).unwrap_or_default();
         let snapshot = Some(snapshot?).filter(|name| name != "-").map(|name| format!("@{name}"));
@@ -149,32 +149,32 @@ impl Mapped {
         Ok(is == spec && words.split_whitespace().next() == Some(monitor))
     }
 
-    /// Whether the image can be claimed for one node.
+    /// Reports whether the image can be locked for one node.
     pub fn has_exclusive_lock(&self) -> Result<bool> {
         let features = self.attribute("features")?;
         let bits = u64::from_str_radix(features.trim_start_matches("0x"), 16).context("read the features")?;
         Ok(bits & EXCLUSIVE_LOCK != 0)
     }
 
-    /// Whether it cannot be written through.
+    /// Reports whether writes to it are refused.
     pub fn is_read_only(&self) -> bool {
         let path = format!("/sys/block/rbd{}/ro", self.id);
         read_small(Path::new(&path), PAGE).is_ok_and(|text| text.is_some_and(|text| text.trim() == "1"))
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> Result<u64> {
         self.attribute("size")?.parse().context("read the size")
     }
 
-    /// Has the kernel look at the image again.
+    /// Makes the kernel inspect the image again.
     pub fn refresh(&self) -> Result<()> {
         let path = Path::new(BUS).join("devices").join(self.id.to_string()).join("refresh");
         let write = || OpenOptions::new().write(true).open(&path)?.write_all(b"1");
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// Unmaps it; what is not there is unmapped. `BUSY` while anybody has it open.
+    /// Unmaps it. Succeeds if it does not exist; fails with `BUSY` while any process has it open.
     pub fn unmap(&self) -> Result<(), Errno> {
         match write("remove", &self.id.to_string()) {
             Err(Errno::NOENT) => Ok(()),
@@ -183,7 +183,7 @@ impl Mapped {
     }
 }
 
-/// The name of the key in what was written to map a device.
+/// Returns the name of the key in the text that was written to map a device.
 fn key_name(words: &str) -> Option<&str> {
     words.split_whitespace().nth(1)?.split(',').find_map(|option| option.strip_prefix("key="))
 }

@@ -1,8 +1,8 @@
-//! What is on a disk, told by the magic numbers everybody leaves at fixed places (libblkid's
-//! superblocks list them).
+//! Content of a disk, detected by the magic numbers that every kind leaves at fixed places (listed
+//! in libblkid's superblocks).
 //!
-//! Two users: the executor, which mounts an image as what it is and not as what a tenant says it
-//! is, and [`crate::block::blank`], whose refusal should name what would be destroyed.
+//! Two users: the executor, which mounts an image as what it is and not as what a tenant claims,
+//! and [`crate::block::blank`], whose refusal should name the data that would be destroyed.
 
 use crate::block::window::Window;
 use crate::fs::bytes;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Something recognised.
+/// A recognised kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the thing it is named after; `name` says it for people")]
 pub enum Signature {
@@ -49,7 +49,7 @@ pub enum Signature {
 }
 
 impl Signature {
-    /// What mount(8) and blkid(8) call it; file systems by the name mount(2) takes.
+    /// Returns the name in mount(8) and blkid(8); for file systems, the name for mount(2).
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext2 => "ext2",
@@ -86,7 +86,7 @@ impl Signature {
         }
     }
 
-    /// With its article, for messages: `an xfs file system`, `a gpt partition table`.
+    /// Returns a text with an article, for messages: `an xfs file system`, `a gpt partition table`.
     pub fn describe(self) -> &'static str {
         match self {
             Self::ExtJournal => "a journal of an ext file system",
@@ -132,9 +132,9 @@ impl fmt::Display for Signature {
 
 use Signature as S;
 
-/// What is told by one magic number at one place, in this order. Tables and containers come before
-/// what their content may imitate; a boot sector alone comes last, as file systems for booting
-/// carry one, too.
+/// Kinds with one magic number at one place, in the order of the search.
+/// Tables and containers come before the kinds that their content may imitate. A boot sector alone
+/// comes last, because file systems for booting have one, too.
 const MAGICS: &[(u64, &[u8], Signature)] = &[
     (0, b"LUKS\xba\xbe", S::Luks),
     (0, b"XFSB", S::Xfs),
@@ -181,7 +181,7 @@ const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
 
-/// What is in this window of an open file or device; `None` is no proof that there is nothing.
+/// Detects the content of a window of a file or device; `None` does not prove that it is blank.
 pub fn identify(fd: BorrowedFd<'_>, window: &Window) -> Result<Option<Signature>> {
     let total = bytes::size_of(fd).context("learn the size")?;
     let (offset, size) = window.within(total)?;
@@ -192,14 +192,14 @@ pub fn identify(fd: BorrowedFd<'_>, window: &Window) -> Result<Option<Signature>
     identify_in(size, read).context("look for a file system")
 }
 
-/// The pure core: `read_at` fills the buffer from an offset on and says how much of it, less only
-/// at the end.
+/// Detects the content (the pure core). `read_at` fills the buffer from an offset on and returns
+/// the number of bytes, less only at the end.
 pub fn identify_in(
     size: u64,
     mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<usize>,
 ) -> io::Result<Option<Signature>> {
-    // Everything but zfs and what is at the end lies in here; a shorter file looks like zeros
-    // behind its end.
+    // All magic numbers except those of zfs and those at the end lie in here. A shorter file is
+    // filled up with zeros.
     let mut head = vec![0; 0x2_0000];
     let filled = read_at(0, &mut head)?;
     head[filled..].fill(0);
@@ -224,13 +224,13 @@ fn in_head(head: &[u8]) -> Option<Signature> {
     ext(head).or_else(|| MAGICS.iter().find(at).map(|(_, _, found)| *found))
 }
 
-/// Which ext it is, is a question of its features (linux fs/ext4/ext4.h; libblkid decides the same
-/// way).
+/// Distinguishes the kinds of ext by their features (linux fs/ext4/ext4.h; libblkid decides the
+/// same way).
 fn ext(head: &[u8]) -> Option<Signature> {
     const HAS_JOURNAL: u32 = 0x4;
     const JOURNAL_DEVICE: u32 = 0x8;
-    // filetype, needs_recovery, meta_bg; sparse_super, large_file, btree_dir: whatever else there
-    // is, is ext4's.
+    // filetype, needs_recovery, meta_bg; sparse_super, large_file, btree_dir: all other features
+    // are ext4's.
     const INCOMPATIBLE_OF_EXT3: u32 = 0x2 | 0x4 | 0x10;
     const READ_ONLY_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
     let word = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
@@ -250,7 +250,7 @@ fn is_zfs(uberblock: &[u8]) -> bool {
     uberblock.starts_with(&ZFS_MAGIC.to_le_bytes()) || uberblock.starts_with(&ZFS_MAGIC.to_be_bytes())
 }
 
-/// Linux raid 0.90 and 1.0, and the copy of a GPT.
+/// Detects Linux raid 0.90 and 1.0, and the copy of a GPT.
 fn at_end(
     size: u64,
     read_at: &mut impl FnMut(u64, &mut [u8]) -> io::Result<usize>,
@@ -273,7 +273,7 @@ fn at_end(
     Ok(None)
 }
 
-/// Where those that can be written have what no one else's has: begin and length.
+/// Places of the unique identifier of each kind that can be written: begin and length.
 const IDENTIFIERS: [(&[Signature], u64, usize); 5] = [
     (&[Signature::Ext2, Signature::Ext3, Signature::Ext4], 1024 + 0x68, 16),
     (&[Signature::Xfs], 32, 16),
@@ -282,8 +282,8 @@ const IDENTIFIERS: [(&[Signature], u64, usize); 5] = [
     (&[Signature::Luks], 168, 40),
 ];
 
-/// What is on a disk and which one it is (its UUID): the same for two devices that show the same
-/// file system, and for a copy.
+/// Returns the content of a disk and its identifier (UUID): equal for two devices that show the
+/// same file system, and for a copy.
 pub fn identifier(fd: BorrowedFd<'_>) -> Result<Option<(Signature, Vec<u8>)>> {
     let Some(found) = identify(fd, &Window::default())? else { return Ok(None) };
     let place = IDENTIFIERS.iter().find(|(kinds, ..)| kinds.contains(&found));
@@ -314,8 +314,8 @@ mod tests {
         identify_in(content.len() as u64, read).unwrap()
     }
 
-    /// Makes an image of `size` bytes with a program, `{}` standing for its path, and says what is
-    /// in it.
+    /// Makes an image of `size` bytes with a program, `{}` standing for its path, and detects its
+    /// content.
     fn made_by(tool: &str, args: &[&str], size: u64) -> Option<Signature> {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("image");

@@ -2,7 +2,7 @@
 
 use flexvol_protocol::failure::{Failure, Result};
 
-/// Loop devices and partitions count in these, whatever the disk's real block size.
+/// Unit of loop devices and partitions, in bytes, whatever the disk's real block size is.
 pub const SECTOR: u64 = 512;
 
 /// A stretch of bytes. The default is everything.
@@ -15,7 +15,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// First byte and length within something of `total` bytes.
+    /// Returns first byte and length within a file or device of `total` bytes.
     ///
     /// Fails with `BadOptions` for a window that is empty or reaches past the end: the kernel would
     /// silently cut it short (loop(4) clamps `lo_sizelimit`), and a file system in it would be
@@ -30,8 +30,8 @@ impl Window {
         }
     }
 
-    /// Like [`Window::within`], and fails with `BadOptions` unless both ends are on a sector: a
-    /// loop device has no other sizes.
+    /// Does the same as [`Window::within`], and fails with `BadOptions` unless both ends are on a
+    /// sector: a loop device supports no other sizes.
     pub fn sectors_within(&self, total: u64) -> Result<(u64, u64)> {
         let (offset, size) = self.within(total)?;
         if !offset.is_multiple_of(SECTOR) || self.size.is_some_and(|size| !size.is_multiple_of(SECTOR)) {

@@ -1,4 +1,4 @@
-//! A file of lines that many processes append to and that does not grow for ever.
+//! File of lines that many processes append to, with a limited size.
 
 use crate::fs::lock::is_still_at;
 use anyhow::{Context, Result, ensure};
@@ -8,12 +8,11 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Appends one line, which ends with its line feed, in one write(2), so that it stays whole whoever
-/// else writes.
+/// Appends one line, including its line feed, in one write(2): lines of several writers do not mix.
 ///
-/// File and directory are made if they are missing, for their owner alone. A file of `limit` bytes
-/// or more becomes the one with `.1` at the end of its name, in place of the last such. Never
-/// waits: whoever finds another process busy with that simply writes.
+/// Makes the file and its directory if they are missing, for their owner alone.
+/// A file of `limit` bytes or more is renamed to [`previous`], replacing the last one there. Never
+/// waits: if another process is busy with the rename, the line is simply written.
 pub fn line(path: &Path, line: &str, limit: u64) -> Result<()> {
     let mut file = open(path)?;
     if size(&file)? >= limit && put_aside(&file, path) {
@@ -24,7 +23,7 @@ pub fn line(path: &Path, line: &str, limit: u64) -> Result<()> {
     Ok(())
 }
 
-/// Where [`line()`] keeps what was written before.
+/// Returns the path to which [`line()`] renames a full file: its name with `.1` at the end.
 pub fn previous(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".1");
@@ -32,7 +31,7 @@ pub fn previous(path: &Path) -> PathBuf {
 }
 
 fn open(path: &Path) -> Result<OwnedFd> {
-    // Not blocking: a fifo of that name must not hold anybody up.
+    // Non-blocking: a fifo of that name must not block this process.
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let open = || fs::openat(CWD, path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::from_raw_mode(0o600));
     match open() {
@@ -45,7 +44,7 @@ fn open(path: &Path) -> Result<OwnedFd> {
     .with_context(|| format!("open {}", path.display()))
 }
 
-/// With every directory above that is missing.
+/// Makes a directory and every missing one above it.
 fn make_directory(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -58,9 +57,9 @@ fn size(file: &OwnedFd) -> Result<u64> {
     Ok(u64::try_from(stat.st_size).unwrap_or_default())
 }
 
-/// Whether the name is free for a new file now. Of several processes that find the file full one
-/// renames it: the lock is that of the full file, and who gets it late finds another file at the
-/// path.
+/// Reports whether the name is free for a new file now.
+/// If several processes find the file full, one renames it: the lock is on the full file, and a
+/// process that gets the lock late finds another file at the path.
 fn put_aside(file: &OwnedFd, path: &Path) -> bool {
     let alone = fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
     alone && (!is_still_at(file, path) || fs::rename(path, previous(path)).is_ok())
@@ -124,7 +123,7 @@ mod tests {
         assert!(line(&fifo, "x\n", 9).unwrap_err().to_string().contains(wording("no-regular-file")));
     }
 
-    /// Many at once lose no line and mix none.
+    /// Concurrent writers lose no line and mix none.
     #[test]
     fn every_line_of_many_writers_is_whole() {
         let dir = tempfile::tempdir().unwrap();

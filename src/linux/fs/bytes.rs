@@ -6,10 +6,10 @@ use rustix::io::{Errno, pread};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// How many bytes there are: the length of a regular file, the capacity of a block device.
+/// Returns the size in bytes: the length of a regular file, the capacity of a block device.
 ///
-/// A device's file position is moved to its end to learn this (lseek(2) is the one call that works
-/// on both kinds without an ioctl); nothing in this crate reads by position.
+/// Moves the file position of a device to its end: lseek(2) is the only call that works on both
+/// kinds without an ioctl. No code in this crate reads by position.
 pub fn size_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let stat = fstat(fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -19,8 +19,8 @@ pub fn size_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
-/// Fills `buffer` from `offset` on and says how much of it: less than its length only at the end of
-/// the file.
+/// Fills `buffer` from `offset` on and returns the number of bytes read: less than its length only
+/// at the end of the file.
 pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,7 +1,6 @@
-//! An opened directory, and files in it by their names: nothing can be swapped under whoever works
-//! here.
+//! An opened directory, and files in it by their names: no path component can be swapped meanwhile.
 //!
-//! No symlink is followed. What is made has the mode it was asked for, whatever the umask.
+//! No symlink is followed. New files and directories get the requested mode, whatever the umask.
 
 use crate::errno::errno_of;
 use crate::fs::files;
@@ -21,16 +20,16 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// The extended attribute SELinux keeps a file's label in.
+/// Extended attribute in which SELinux keeps a file's label.
 const LABEL: &str = "security.selinux";
 
-/// The longest label that is copied, in bytes.
+/// Limit for a label that is copied, in bytes.
 const LABEL_LIMIT: usize = 1 << 12;
 
-/// How deep a tree is removed as it is.
+/// Limit for the depth at which a tree is removed in place.
 const DEEP: usize = 64;
 
-/// How many symlinks [`resolve`] follows, as the kernel does.
+/// Limit for the symlinks that [`resolve`] follows, as in the kernel.
 const LINK_LIMIT: usize = 40;
 
 /// An opened directory.
@@ -40,7 +39,7 @@ pub struct Directory {
     pub(super) path: PathBuf,
 }
 
-/// What a name in a directory is.
+/// Attributes of a name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its kind.
@@ -53,8 +52,8 @@ pub struct Entry {
     pub group: u32,
 }
 
-/// Which file it is, for good: the inode, and when it was made, in seconds and nanoseconds. Unlike
-/// the number of the device it is the same after a reboot.
+/// Permanent identity of a file: inode and creation time, in seconds and nanoseconds.
+/// Unlike the device number, it is the same after a reboot.
 pub type Birth = (u64, i64, u32);
 
 /// A kind of file.
@@ -70,16 +69,16 @@ pub enum Kind {
     Other,
 }
 
-/// What the kernel knows of a mounted file system.
+/// State of a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
-    /// Nothing can be written, by whomever.
+    /// True if no user can write to it.
     pub read_only: bool,
-    /// Nothing on it can be executed.
+    /// True if no program on it can be executed.
     pub no_exec: bool,
-    /// How many bytes can still be written.
+    /// Free space, in bytes.
     pub free: u64,
-    /// How many files can still be made; `None` if there is no limit.
+    /// Number of files that can still be made; `None` if there is no limit.
     pub free_files: Option<u64>,
 }
 
@@ -96,7 +95,7 @@ impl Entry {
 }
 
 impl Directory {
-    /// Opens a directory of the admin's, following symlinks. `None` if nothing is there.
+    /// Opens a directory of the admin, following symlinks. `None` if it does not exist.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match fs::openat(CWD, path, flags, Mode::empty()) {
@@ -108,7 +107,7 @@ impl Directory {
         }
     }
 
-    /// Opens a directory in this one; `None` if there is nothing of that name.
+    /// Opens a directory in this one; `None` if there is no such name.
     pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let path = self.path_of(&name);
@@ -118,44 +117,44 @@ impl Directory {
         }
     }
 
-    /// [`child`](Self::child), to copy or remove all that is in it. A mount is refused: what is in
-    /// it is data, however it came to lie here.
+    /// Does the same as [`child`](Self::child), to copy or remove all content.
+    /// Refuses a mount: its content is data, for whatever reason it is mounted here.
     pub fn child_not_mounted(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let Some(child) = self.child(name)? else { return Ok(None) };
         let stat = fs::statx(&child.fd, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
         let known = stat.is_ok_and(|stat| stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT));
         let mounted = match stat {
             Ok(stat) if known => stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-            // Before Linux 5.8 a bind of the same file system is not told from a directory.
+            // Before Linux 5.8, a bind mount of the same file system looks like a directory.
             _ => child.identity()?.0 != self.identity()?.0,
         };
         anyhow::ensure!(!mounted, "something is mounted on {}: unmount it first", child.path.display());
         Ok(Some(child))
     }
 
-    /// How it was reached: for messages, and to execute what is in it.
+    /// Returns the path by which it was opened: for messages, and to execute files in it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a name in it.
+    /// Returns the path of a name in it.
     pub fn path_of(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.path.join(name.as_ref())
     }
 
-    /// Whether its path still leads here.
+    /// Reports whether its path still leads to this directory.
     pub fn is_still_there(&self) -> bool {
         let same = |a: Stat, b: Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
         matches!((fs::fstat(&self.fd), fs::stat(&self.path)), (Ok(a), Ok(b)) if same(a, b))
     }
 
-    /// Device and inode of the directory itself.
+    /// Returns device and inode of the directory itself.
     pub fn identity(&self) -> Result<(u64, u64)> {
         let stat = fs::fstat(&self.fd).with_context(|| format!("look at {}", self.path.display()))?;
         Ok((stat.st_dev, stat.st_ino))
     }
 
-    /// What the kernel knows of its file system.
+    /// Returns the state of its file system.
     pub fn file_system(&self) -> Result<FileSystem> {
         let what = || format!("look at the file system of {}", self.path.display());
         let stat = fs::fstatvfs(&self.fd).with_context(what)?;
@@ -173,7 +172,7 @@ impl Directory {
             .with_context(|| format!("lock {}", self.path.display()))
     }
 
-    /// What a name is; `None` if there is no such name. A symlink is looked at itself.
+    /// Returns the attributes of a name, not following a symlink; `None` if there is no such name.
     pub fn look(&self, name: impl AsRef<OsStr>) -> Result<Option<Entry>> {
         match fs::statat(&self.fd, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
@@ -184,7 +183,7 @@ impl Directory {
         }
     }
 
-    /// Which file a name is; `None` if there is none, or its file system keeps no time of birth.
+    /// Returns the identity of a name; `None` if it does not exist or has no creation time.
     pub fn birth(&self, name: impl AsRef<OsStr>) -> Result<Option<Birth>> {
         let mask = StatxFlags::INO | StatxFlags::BTIME;
         match fs::statx(&self.fd, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW, mask) {
@@ -197,17 +196,17 @@ impl Directory {
         }
     }
 
-    /// Whether someone has a regular file open for writing.
+    /// Reports whether any process has a regular file open for writing.
     pub fn is_being_written(&self, name: impl AsRef<OsStr>) -> Result<bool> {
         Ok(self.file(name)?.is_some_and(|file| lease::is_being_written(file.as_fd())))
     }
 
-    /// Whether the caller may write here; asks the kernel, so that a read-only file system says no.
+    /// Reports whether the caller may write here, which a read-only file system forbids too.
     pub fn is_writable(&self) -> bool {
         fs::accessat(&self.fd, ".", fs::Access::WRITE_OK | fs::Access::EXEC_OK, AtFlags::EACCESS).is_ok()
     }
 
-    /// Every name but `.` and `..`, sorted.
+    /// Returns every name except `.` and `..`, sorted.
     pub fn names(&self) -> Result<Vec<OsString>> {
         let what = || format!("list {}", self.path.display());
         let mut names = Vec::new();
@@ -220,11 +219,11 @@ impl Directory {
         Ok(names)
     }
 
-    /// Opens a regular file for reading; `None` if there is none of that name. Anything else of
-    /// that name, a symlink included, is an error.
+    /// Opens a regular file for reading; `None` if there is no such name.
+    /// Any other kind of file, a symlink included, is an error.
     pub fn file(&self, name: impl AsRef<OsStr>) -> Result<Option<File>> {
         let what = || format!("open {}", self.path_of(&name).display());
-        // Not blocking: a fifo of that name must not hold anybody up.
+        // Non-blocking: a fifo of that name must not block this process.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = match fs::openat(&self.fd, name.as_ref(), flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
@@ -235,7 +234,7 @@ impl Directory {
         Ok(Some(fd.into()))
     }
 
-    /// The content of a file of at most `limit` bytes; `None` if there is no such file.
+    /// Reads a file of at most `limit` bytes; `None` if there is no such file.
     pub fn read(&self, name: impl AsRef<OsStr>, limit: usize) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.file(&name)? else { return Ok(None) };
         let (path, mut content) = (self.path_of(&name), Vec::new());
@@ -245,14 +244,14 @@ impl Directory {
         Ok(Some(content))
     }
 
-    /// Where a symlink leads.
+    /// Returns the target of a symlink.
     pub fn link(&self, name: impl AsRef<OsStr>) -> Result<PathBuf> {
         let what = || format!("read the link {}", self.path_of(&name).display());
         let target = fs::readlinkat(&self.fd, name.as_ref(), Vec::new()).with_context(what)?;
         Ok(OsString::from_vec(target.into_bytes()).into())
     }
 
-    /// Makes a file that must not exist yet, empty, for writing.
+    /// Makes an empty file for writing. The name must not exist yet.
     pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File> {
         let what = || format!("make {}", self.path_of(&name).display());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -261,24 +260,24 @@ impl Directory {
         Ok(fd.into())
     }
 
-    /// Makes a symlink that must not exist yet.
+    /// Makes a symlink. The name must not exist yet.
     pub fn create_link(&self, name: impl AsRef<OsStr>, target: &Path) -> Result<()> {
         let what = || format!("make the link {}", self.path_of(&name).display());
         fs::symlinkat(target, &self.fd, name.as_ref()).with_context(what)
     }
 
-    /// Makes a directory that must not exist yet, and opens it.
+    /// Makes a directory and opens it. The name must not exist yet.
     pub fn create_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<Self> {
         let path = self.path_of(&name);
         let what = || format!("make {}", path.display());
         fs::mkdirat(&self.fd, name.as_ref(), Mode::from_raw_mode(mode)).with_context(what)?;
         let opened = self.child(&name)?.with_context(what)?;
-        // The umask may have taken something away.
+        // The umask may have removed permissions.
         fs::fchmod(&opened.fd, Mode::from_raw_mode(mode)).with_context(what)?;
         Ok(opened)
     }
 
-    /// Opens a directory in this one, which is opened if it is missing.
+    /// Opens a directory in this one, and makes it if it is missing.
     pub fn child_or_new(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<Self> {
         match self.child(&name)? {
             Some(child) => Ok(child),
@@ -286,13 +285,13 @@ impl Directory {
         }
     }
 
-    /// Renames, over what has the new name already.
+    /// Renames a file, replacing the one that has the new name.
     pub fn rename(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Result<()> {
         let what = || format!("rename {} to {}", self.path_of(&name).display(), to.path_of(&new).display());
         fs::renameat(&self.fd, name.as_ref(), &to.fd, new.as_ref()).with_context(what)
     }
 
-    /// Renames; fails if something has the new name. Where the file system cannot promise that, a
+    /// Renames a file; fails if the new name exists. If the file system cannot guarantee that, a
     /// plain rename does nearly the same: a directory replaces only an empty one.
     pub fn rename_new(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Result<()> {
         let what = || format!("rename {} to {}", self.path_of(&name).display(), to.path_of(&new).display());
@@ -303,12 +302,12 @@ impl Directory {
         }
     }
 
-    /// Removes a file or symlink; one that is gone already is fine.
+    /// Removes a file or symlink. Succeeds if it is already gone.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.unlink(name.as_ref(), AtFlags::empty())
     }
 
-    /// Removes an empty directory; one that is gone already is fine.
+    /// Removes an empty directory. Succeeds if it is already gone.
     pub fn remove_directory(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.unlink(name.as_ref(), AtFlags::REMOVEDIR)
     }
@@ -320,7 +319,7 @@ impl Directory {
         }
     }
 
-    /// Removes whatever has the name, with all that is in it, however deep; stops at a mount.
+    /// Removes a name with all that is in it, at any depth; stops at a mount.
     pub fn remove_tree(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
         let Some(Entry { kind: Kind::Directory, .. }) = self.look(name)? else { return self.remove(name) };
@@ -334,8 +333,8 @@ impl Directory {
         self.remove_directory(name)
     }
 
-    /// What lies too deep below `top` is lifted up to it: each level of ours costs a descriptor,
-    /// and what pods make has no limit.
+    /// Removes one entry. A directory too deep below `top` is moved up into `top`: each level here
+    /// costs a descriptor, and pods can make any depth.
     fn remove_inner(&self, name: &OsStr, (top, depth): (&Self, usize), lifted: &mut usize) -> Result<()> {
         let Some(Entry { kind: Kind::Directory, .. }) = self.look(name)? else { return self.remove(name) };
         let Some(child) = self.child_not_mounted(name)? else { return Ok(()) };
@@ -353,47 +352,47 @@ impl Directory {
         }
     }
 
-    /// Makes sure that its names survive a crash of the node.
+    /// Writes its names to disk, so that they survive a crash of the node.
     pub fn sync(&self) -> Result<()> {
         match fs::fsync(&self.fd) {
-            // Some network and overlay file systems have nothing to be synced.
+            // Some network and overlay file systems have nothing to sync.
             Err(Errno::INVAL | Errno::ROFS) => Ok(()),
             synced => synced.with_context(|| format!("write {} to disk", self.path.display())),
         }
     }
 
-    /// When its names last changed, in seconds and nanoseconds.
+    /// Returns the time at which its names last changed, in seconds and nanoseconds.
     pub fn changed(&self) -> Result<(i64, u64)> {
         let stat = fs::fstat(&self.fd).with_context(|| format!("look at {}", self.path.display()))?;
         Ok((stat.st_mtime, stat.st_mtime_nsec))
     }
 
-    /// Makes this the newest of several by its time stamp.
+    /// Sets its time stamp to now, which makes it the newest of several directories.
     pub fn touch(&self) -> Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
         fs::futimens(&self.fd, &times).with_context(|| format!("touch {}", self.path.display()))
     }
 
-    /// The SELinux label of a name in it that is no symlink; `None` without one.
+    /// Returns the SELinux label of a name in it; `None` without one, and for a symlink.
     pub fn label_of(&self, name: impl AsRef<OsStr>) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         label_of(fs::openat(&self.fd, name.as_ref(), flags, Mode::empty()).ok()?.as_fd())
     }
 
-    /// Its own SELinux label.
+    /// Returns its own SELinux label.
     pub fn label(&self) -> Option<Vec<u8>> {
         label_of(self.fd.as_fd())
     }
 
-    /// Gives itself the owner, group and permissions of another; the same for a file is
-    /// [`give_owner`](crate::fs::files::give_owner).
+    /// Gives the directory the owner, group and permissions of another.
+    /// The same for a file is [`give_owner`](crate::fs::files::give_owner).
     pub fn give_to(&self, like: Entry) -> Result<()> {
         files::give_owner(self.fd.as_fd(), (like.owner, like.group), like.mode)
             .with_context(|| format!("make {}", self.path.display()))
     }
 
-    /// Gives itself a label; the same for a file is [`set_label`].
+    /// Sets its SELinux label. The same for a file is [`set_label`].
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         set_label(self.fd.as_fd(), label)
     }
@@ -406,7 +405,7 @@ fn label_of(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
     Some(buffer).filter(|label| !label.is_empty())
 }
 
-/// Gives an open file or directory a SELinux label, unless it has that one.
+/// Sets the SELinux label of an open file or directory, unless it has that one.
 pub fn set_label(fd: BorrowedFd<'_>, label: &[u8]) -> Result<()> {
     if label_of(fd).is_some_and(|present| present == label) {
         return Ok(());
@@ -415,19 +414,19 @@ pub fn set_label(fd: BorrowedFd<'_>, label: &[u8]) -> Result<()> {
     fs::fsetxattr(fd, LABEL, label, XattrFlags::empty()).with_context(|| format!("set the label {}", shown()))
 }
 
-/// Whether something failed for want of rights.
+/// Reports whether an error means that permissions are missing.
 pub fn is_forbidden(error: &anyhow::Error) -> bool {
     matches!(errno_of(error), Some(Errno::ACCESS | Errno::PERM))
 }
 
-/// Whether an error is about what there is at a path: a symlink, a socket, something that is too
-/// large or no regular file; and not about looking at it.
+/// Reports whether an error is about the file at a path: a symlink, a socket, a file that is too
+/// large or not regular. An error of the inspection itself does not count.
 pub fn is_about_content(error: &anyhow::Error) -> bool {
     errno_of(error)
         .is_none_or(|errno| matches!(errno, Errno::LOOP | Errno::MLINK | Errno::NXIO | Errno::NODEV))
 }
 
-/// Major and minor number of a device.
+/// Returns the major and minor number of a device.
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (fs::major(device), fs::minor(device))
 }
@@ -440,7 +439,7 @@ pub fn make_all(path: &Path) -> Result<()> {
         match fs::mkdir(&built, Mode::from_raw_mode(0o755)) {
             Ok(()) => fs::chmod(&built, Mode::from_raw_mode(0o755))
                 .with_context(|| format!("make {}", built.display()))?,
-            // A read-only file system says so of a directory that is there, too.
+            // A read-only file system fails like this for an existing directory, too.
             Err(_) if built.is_dir() => {}
             Err(errno) => return Err(errno).with_context(|| format!("make {}", built.display())),
         }
@@ -448,8 +447,8 @@ pub fn make_all(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory that no one but us may look into, if it is missing; its parent must be there.
-/// One that belongs to someone else is refused.
+/// Makes a directory that only we may read, if it is missing; its parent must exist.
+/// A directory of another user is refused.
 pub fn make_private(path: &Path) -> Result<()> {
     match fs::mkdir(path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -465,8 +464,8 @@ pub fn make_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The path below `root` that a process with that root would reach by `path`: absolute symlinks
-/// start again at `root`, `..` ends there. What does not exist is taken by its name.
+/// Returns the path below `root` that a process with that root would reach by `path`: absolute
+/// symlinks start again at `root`, `..` ends there. A part that does not exist is kept as it is.
 pub fn resolve(root: &Path, path: &Path) -> Result<PathBuf> {
     let mut todo: Vec<OsString> = parts(path);
     let (mut below, mut links) = (PathBuf::new(), 0);
@@ -492,7 +491,7 @@ pub fn resolve(root: &Path, path: &Path) -> Result<PathBuf> {
     Ok(root.join(below))
 }
 
-/// The names of a path, the last first.
+/// Returns the names of a path, the last first.
 fn parts(path: &Path) -> Vec<OsString> {
     let named = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
     path.components().rev().filter(named).map(|part| part.as_os_str().to_owned()).collect()
@@ -560,7 +559,7 @@ mod tests {
             bottom.create(".flexvol-lifted-1", 0o600).unwrap();
             bottom = bottom.create_directory("d", 0o700).unwrap();
         }
-        // No path is that long, and no process has so many descriptors.
+        // No path can be that long, and no process has so many descriptors.
         directory.remove_tree("d").unwrap();
         assert!(directory.names().unwrap().is_empty());
     }

@@ -1,4 +1,4 @@
-//! What a directory is like for who wants to put programs into it. Nothing is changed to find out.
+//! State of a directory that programs shall be installed into. The check changes nothing.
 
 use crate::fs::listing::is_hidden;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
@@ -7,30 +7,30 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// More entries than this are not counted.
+/// Limit for the entries that are counted.
 const ENTRIES: usize = 10_000;
 
-/// What is at a path.
+/// Kind of the file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecDirState {
     /// A directory.
     Directory,
-    /// A symlink to a directory, and where it leads.
+    /// A symlink to a directory, and its target.
     SymlinkToDirectory(PathBuf),
-    /// Nothing; the nearest directory above it that is there.
+    /// Nothing; the nearest existing directory above.
     Missing(PathBuf),
-    /// A file, device, or symlink to nowhere, there or on the way there.
+    /// A file, a device or a dangling symlink, at the path or above it.
     Other(InTheWay),
-    /// It cannot be seen; the kernel's reason.
+    /// A path that cannot be inspected; the kernel's reason.
     Unseen(String),
 }
 
-/// Where a directory should be and is none.
+/// A file in a place where a directory should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InTheWay {
-    /// What is there.
+    /// Its path.
     pub path: PathBuf,
-    /// Where it leads, if it is a symlink to nowhere.
+    /// Its target, if it is a dangling symlink.
     pub leads_to: Option<PathBuf>,
 }
 
@@ -50,28 +50,28 @@ impl fmt::Display for InTheWay {
     }
 }
 
-/// What a directory is like. Of a missing one, what its nearest parent is like.
+/// Condition of a directory, or of the nearest existing parent of a missing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What is there.
+    /// Kind of the file at the path.
     pub kind: ExecDirState,
-    /// Whether this process may write to it, not counting a read-only file system.
+    /// True if this process may write to it; a read-only file system is ignored here.
     pub may_write: bool,
-    /// Its file system is mounted read-only.
+    /// True if its file system is mounted read-only.
     pub read_only: bool,
-    /// Nothing on its file system can be executed.
+    /// True if programs on its file system cannot be executed.
     pub no_exec: bool,
-    /// How many directories are in it whose names do not begin with a dot.
+    /// Number of directories in it whose names do not begin with a dot.
     pub directories: usize,
 }
 
 impl Condition {
-    /// Whether there is a directory, or a symlink to one.
+    /// Reports whether the path is a directory, or a symlink to one.
     pub fn is_there(&self) -> bool {
         matches!(self.kind, ExecDirState::Directory | ExecDirState::SymlinkToDirectory(_))
     }
 
-    /// Where the symlink leads; `None` if it is none.
+    /// Returns the target of the symlink; `None` if it is not one.
     pub fn leads_to(&self) -> Option<&Path> {
         match &self.kind {
             ExecDirState::SymlinkToDirectory(target) => Some(target),
@@ -80,7 +80,7 @@ impl Condition {
     }
 }
 
-/// Looks at a path.
+/// Inspects a path.
 pub fn look(path: &Path) -> Condition {
     let kind = kind(path);
     let there = match &kind {
@@ -121,11 +121,11 @@ fn other(path: &Path) -> ExecDirState {
     ExecDirState::Other(in_the_way(path).unwrap_or_else(itself))
 }
 
-/// The first part of a path that is there and no directory.
+/// Returns the first part of a path that exists and is not a directory.
 pub fn in_the_way(path: &Path) -> Option<InTheWay> {
     let mut parts: Vec<_> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     parts.reverse();
-    // What cannot be looked at may be one: whoever needs it says why not.
+    // A part that cannot be inspected may be a directory: the code that uses it reports the error.
     let is_none = |part: &Path| match fs::metadata(part) {
         Ok(stat) => !stat.is_dir(),
         Err(error) => {
@@ -138,7 +138,7 @@ pub fn in_the_way(path: &Path) -> Option<InTheWay> {
     Some(InTheWay { path: part.to_owned(), leads_to })
 }
 
-/// The nearest directory above that is there.
+/// Returns the nearest existing directory above.
 fn above(path: &Path) -> PathBuf {
     path.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("/")).to_owned()
 }

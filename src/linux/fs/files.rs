@@ -13,10 +13,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What every kernel writes without looking for a signal in between.
+/// Size that every kernel writes without checking for a signal in between, in bytes.
 const PAGE: usize = 4096;
 
-/// The text of a file of at most `limit` bytes; `None` if there is no such file.
+/// Returns the text of a file of at most `limit` bytes; `None` if there is no such file.
 pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     let what = || format!("read {}", path.display());
     let Some(file) = open_regular(path)? else { return Ok(None) };
@@ -26,22 +26,22 @@ pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Opens a regular file to be read; `None` if there is no such file.
+/// Opens a regular file for reading; `None` if there is no such file.
 pub fn open_regular(path: &Path) -> Result<Option<File>> {
     let what = || format!("read {}", path.display());
-    // Not blocking: a fifo of that name must not hold anybody up.
+    // Non-blocking: a fifo of that name must not block this process.
     let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
         file => file.with_context(what)?,
     };
-    // What someone else writes to, or a device, has no end.
+    // A fifo that another process writes to, or a device, has no end.
     ensure!(file.metadata().with_context(what)?.is_file(), "{} is no regular file", path.display());
     Ok(Some(file))
 }
 
-/// The first bytes of a regular file, at most so many; `None` if they cannot be read.
+/// Reads the first bytes of a regular file, at most `limit`; `None` if they cannot be read.
 pub fn beginning(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     let mut bytes = Vec::new();
@@ -49,35 +49,35 @@ pub fn beginning(path: &Path, limit: u64) -> Option<Vec<u8>> {
     (is_file && file.take(limit).read_to_end(&mut bytes).is_ok()).then_some(bytes)
 }
 
-/// All of a file.
+/// Reads a whole file.
 pub fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-/// All of a file, which is text.
+/// Reads a whole text file.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// Opens a file to be read, also at the end of a symlink.
+/// Opens a file for reading, following symlinks.
 pub fn open(path: &Path) -> std::io::Result<File> {
     File::open(path)
 }
 
-/// Opens what has this name itself, and does not wait for who writes to a fifo.
+/// Opens a file for reading, without following a symlink and without waiting for a fifo's writer.
 pub fn open_itself(path: &Path) -> std::io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-/// Writes a file in its place, and returns once it is on the disk: half of it is there when this is
-/// killed, so it is for what nothing depends on.
+/// Writes a file in place, and returns once it is on the disk.
+/// A killed writer leaves half of it, so this is only for files that nothing depends on.
 pub fn write_through(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(content)?;
     file.sync_all()
 }
 
-/// The last bytes of a file as text, at most so many, from the beginning of a line on.
+/// Returns the end of a file as text, at most `limit` bytes, from the beginning of a line on.
 pub fn end(path: &Path, limit: u64) -> Result<String> {
     let read = || {
         let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
@@ -95,27 +95,27 @@ pub fn end(path: &Path, limit: u64) -> Result<String> {
     read().with_context(|| format!("read {}", path.display()))
 }
 
-/// Puts a file in place of the one of that name, whole or not at all, also when the power fails;
-/// for its owner alone. Two who write the same one have to keep each other out. Of a writer that
-/// was killed, [`draft_of`] it may stay.
+/// Replaces a file atomically, also on a power failure.
+/// Only its owner has access. Two writers of the same file have to exclude each other. A killed
+/// writer may leave the file [`draft_of`] it.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     put(path, content, File::sync_data)
 }
 
-/// [`replace`] for what means nothing after the next boot: when the power fails, it may be lost or
-/// damaged.
+/// Does the same as [`replace`], for content that is useless after the next boot.
+/// On a power failure, the content may be lost or damaged.
 pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<()> {
     put(path, content, |_| Ok(()))
 }
 
-/// [`replace_unsynced`] for text in which blanks at the end mean nothing. What fits into a page is
-/// written over what is there: that is one step for who is killed as well, and a rename over a file
-/// makes ext4 write it out at once, for which whoever removes it has to wait.
+/// Does the same as [`replace_unsynced`], for text in which trailing blanks mean nothing. Text that
+/// fits into a page overwrites the file in place, which is atomic for a killed process too. A
+/// rename over a file makes ext4 write it out at once, and a later removal has to wait for that.
 pub fn rewrite_unsynced(path: &Path, text: &[u8]) -> Result<()> {
     if overwrite(path, text).is_ok_and(|whole| whole) { Ok(()) } else { replace_unsynced(path, text) }
 }
 
-/// Whether all of it was written, blanks over what the file had more.
+/// Overwrites a file, with blanks at the end. Returns true if all of it was written.
 fn overwrite(path: &Path, text: &[u8]) -> std::io::Result<bool> {
     let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let stat = file.metadata()?;
@@ -147,15 +147,15 @@ fn put(path: &Path, content: &[u8], sync: impl FnOnce(&File) -> std::io::Result<
     })
 }
 
-/// What [`replace`] writes before it is put in place: a name that begins with a dot, in the same
-/// directory.
+/// Returns the draft that [`replace`] renames at the end: in the same directory, with a name that
+/// begins with a dot.
 pub fn draft_of(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     path.with_file_name(name)
 }
 
-/// Removes a file and what a killed writer has left of it. One that is not there is removed.
+/// Removes a file and the draft of a killed writer. Succeeds if they do not exist.
 pub fn forget(path: &Path) -> std::io::Result<()> {
     let remove = |path: &Path| match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -164,18 +164,18 @@ pub fn forget(path: &Path) -> std::io::Result<()> {
     remove(&draft_of(path)).and(remove(path))
 }
 
-/// Removes what a killed writer of this file has left beside it.
+/// Removes the draft that a killed writer of this file left beside it.
 pub fn forget_draft(path: &Path) {
     let _ = std::fs::remove_file(draft_of(path));
 }
 
-/// Makes a directory and every one above it that is missing, with these permissions, as far as the
-/// umask allows.
+/// Makes a directory and every missing one above it, with these permissions, as far as the umask
+/// allows.
 pub fn make_directories(path: &Path, mode: u32) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(path)
 }
 
-/// Removes a directory with nothing in it. One that is not there is removed.
+/// Removes an empty directory. Succeeds if it does not exist.
 pub fn remove_directory(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -183,52 +183,52 @@ pub fn remove_directory(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Removes a directory and all that is in it, symlinks and not what they lead to.
+/// Removes a directory and all its content; symlinks are removed, not followed.
 pub fn remove_tree(path: &Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(path)
 }
 
-/// A new directory in the one for temporary files, removed when dropped; its name begins so.
+/// Makes a temporary directory whose name begins with `prefix`; it is removed when dropped.
 pub fn temporary(prefix: &str) -> std::io::Result<TempDir> {
     tempfile::Builder::new().prefix(prefix).tempdir()
 }
 
-/// Gives what has this name to a group, a symlink itself.
+/// Sets the group of a file, without following a symlink.
 pub fn set_group(path: &Path, gid: u32) -> std::io::Result<()> {
     std::os::unix::fs::lchown(path, None, Some(gid))
 }
 
-/// Makes a file with nothing in it; fails if anything has the name.
+/// Makes an empty file; fails if the name exists.
 pub fn make_empty(path: &Path) -> std::io::Result<()> {
     File::create_new(path).map(drop)
 }
 
-/// Sets the permissions of what a path leads to, whatever the umask is.
+/// Sets the permissions of a file, following symlinks, whatever the umask is.
 pub fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// How long ago what has this name was last written to, by the clock of the wall; `None` if it is
-/// not there or that lies ahead.
+/// Returns the time since the last write to a file, by the wall clock, without following a symlink.
+/// Returns `None` if the file does not exist or the time is in the future.
 pub fn age(path: &Path) -> Option<Duration> {
     path.symlink_metadata().and_then(|stat| stat.modified()).ok()?.elapsed().ok()
 }
 
-/// What tells one state of a file from any other: no user can set the time of the change back.
+/// Identity of one state of a file: no user can set the time of the change back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// `st_dev`.
     pub device: u64,
     /// `st_ino`.
     pub inode: u64,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     /// `st_ctime`: seconds since 1970, and nanoseconds.
     pub changed: (i64, i64),
 }
 
 impl Stamp {
-    /// Of what has this name, a symlink not followed.
+    /// Returns the stamp of a file, without following a symlink.
     pub fn of(path: &Path) -> std::io::Result<Self> {
         let stat = path.symlink_metadata()?;
         let changed = (stat.ctime(), stat.ctime_nsec());
@@ -236,8 +236,8 @@ impl Stamp {
     }
 }
 
-/// Makes a directory that only its owner may use, and every one above it that is missing. One
-/// that is there and open to others is closed to them.
+/// Makes a directory that only its owner may use, and every missing one above it.
+/// An existing directory that is open to others is closed to them.
 pub fn make_private(path: &Path) -> Result<()> {
     let make = || {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -251,25 +251,25 @@ pub fn make_private(path: &Path) -> Result<()> {
     make().with_context(|| format!("make {} and close it to others", path.display()))
 }
 
-/// Whether a directory that we still reach, through a mount, has been removed.
+/// Reports whether a directory that is still reached, through a mount, has been removed.
 pub fn is_removed(directory: &Path) -> bool {
     directory.metadata().is_ok_and(|stat| stat.nlink() == 0)
 }
 
-/// Whether a mount begins here. False on a kernel before 5.8, which cannot say.
+/// Reports whether a path is the root of a mount.
+/// False on a kernel before 5.8, which does not tell.
 pub fn is_mount_root(path: &Path) -> bool {
     let stat = fs::statx(fs::CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
     stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// The same of what is open.
+/// Does the same as [`is_mount_root`] for an open file.
 pub fn is_mount_root_at(place: BorrowedFd<'_>) -> bool {
     let stat = fs::statx(place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
     stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// Makes a file that is not there yet, and its directory; for everybody to read, as the umask
-/// allows.
+/// Makes a new file and its directory, readable by everybody as far as the umask allows.
 pub fn write_new(path: &Path, text: &str) -> Result<()> {
     let directory = path.parent().unwrap_or(path);
     std::fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
@@ -278,8 +278,8 @@ pub fn write_new(path: &Path, text: &str) -> Result<()> {
     file.and_then(write).with_context(|| format!("write {}", path.display()))
 }
 
-/// Gives an open file or directory the owner, group and permissions of another. Where the owner
-/// cannot be had, nothing that runs in the owner's name is made: it would run in ours.
+/// Gives an open file or directory the owner, group and permissions of another. If the owner cannot
+/// be set, the set-id bits are left out: the file would run as the current user.
 pub fn give_owner(fd: BorrowedFd<'_>, (owner, group): (u32, u32), mode: u32) -> Result<()> {
     let (owner, group) = (fs::Uid::from_raw(owner), fs::Gid::from_raw(group));
     let mode = match fs::fchown(fd, Some(owner), Some(group)) {

@@ -1,4 +1,4 @@
-//! What an executable is, from its bytes alone: hash, version if it is a flexvol, machine or
+//! Properties of an executable, from its bytes alone: hash, version if it is a flexvol, machine or
 //! interpreter.
 
 use sha2::{Digest as _, Sha256};
@@ -6,20 +6,20 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
-/// Every build of flexvol has its version in its bytes, so that it can be told without running the
-/// file.
+/// Mark with the version in the bytes of every build of flexvol, so that the version can be read
+/// without running the file.
 static MARK: &str = concat!("flexvol-build-version=", env!("CARGO_PKG_VERSION"), ";");
 
-/// How much of [`MARK`] every build has.
+/// Length of the part of [`MARK`] that is the same in every build.
 const MARK_NAME: usize = "flexvol-build-version=".len();
 
-/// The longest version that is believed.
+/// Limit for the length of a valid version.
 const VERSION_LIMIT: usize = 64;
 
-/// How many bytes of the beginning are kept: an ELF header, or a script's first line.
+/// Limit for the beginning that is kept, in bytes: an ELF header, or a script's first line.
 pub const HEAD: usize = 256;
 
-/// What a file is.
+/// Properties of an executable file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// SHA-256 in hexadecimal.
@@ -28,25 +28,25 @@ pub struct Fingerprint {
     pub size: u64,
     /// The version, if the file is a flexvol.
     pub version: Option<String>,
-    /// How it is run.
+    /// Executable format.
     pub format: Format,
     /// The first bytes, at most [`HEAD`].
     pub head: Vec<u8>,
 }
 
-/// How the kernel runs a file.
+/// Executable format, which tells how the kernel runs a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// An ELF file for this machine (`e_machine`).
     Elf(u16),
     /// A script for this interpreter.
     Script(String),
-    /// Nothing the kernel knows by itself.
+    /// A format that the kernel does not know.
     Unknown,
 }
 
 impl Fingerprint {
-    /// Reads a file from where it stands to its end.
+    /// Reads a file from its current position to its end.
     pub fn of(mut file: impl Read) -> io::Result<Self> {
         let (mut hash, mut size, mut head) = (Sha256::new(), 0, Vec::new());
         let (mut buffer, mut kept, mut version) = (vec![0; 1 << 16], 0, None);
@@ -62,7 +62,7 @@ impl Fingerprint {
             head.extend_from_slice(&fresh[..read.min(HEAD - head.len())]);
             let filled = kept + read;
             version = version_in(&buffer[..filled]).or(version);
-            // A mark may lie across two reads.
+            // A mark may be split between two reads.
             kept = filled.min(MARK_NAME + VERSION_LIMIT);
             buffer.copy_within(filled - kept..filled, 0);
         }
@@ -70,18 +70,18 @@ impl Fingerprint {
         Ok(Self { hash: hexadecimal(&hash.finalize()), size, version, format, head })
     }
 
-    /// The beginning of the hash, for people.
+    /// Returns the beginning of the hash, for messages.
     pub fn short_hash(&self) -> &str {
         short(&self.hash)
     }
 }
 
-/// The beginning of a hash, for people and for directory names.
+/// Returns the beginning of a hash, for messages and for directory names.
 pub fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
 
-/// Bytes as lower-case hexadecimal digits.
+/// Converts bytes to lower-case hexadecimal digits.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
@@ -90,14 +90,15 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// The version of this very build.
+/// Returns the version of this build.
 pub fn own_version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The last version mark. Its name alone, as it stands in this function's program, is none.
+/// Returns the last version mark.
+/// Its name alone, which is in the code of this function, is not one.
 fn version_in(bytes: &[u8]) -> Option<String> {
-    // Not looked up at compile time: then the mark would not be in the program.
+    // Not evaluated at compile time: otherwise the mark would not be in the program.
     let name = &std::hint::black_box(MARK).as_bytes()[..MARK_NAME];
     let mut end = bytes.len();
     while let Some(at) = bytes[..end].iter().rposition(|byte| *byte == b'=') {
@@ -117,8 +118,8 @@ fn version_at(bytes: &[u8]) -> Option<String> {
     (plain && version.starts_with(|c: char| c.is_ascii_digit())).then(|| version.to_owned())
 }
 
-/// Which of two versions is newer: by the numbers between the dots; then a release is newer than
-/// what it was preceded by (`1.0.0-rc1`). Two that cannot be told apart are equal.
+/// Compares two versions by the numbers between the dots. A release is newer than its pre-releases
+/// (`1.0.0-rc1`). Versions that cannot be told apart are equal.
 pub fn compare_versions(one: &str, other: &str) -> Ordering {
     let numbers = |version: &str| {
         let core = version.split(['-', '+']).next().unwrap_or_default();
@@ -157,19 +158,19 @@ impl Format {
     }
 }
 
-/// The `e_machine` of a machine as uname(2) names it; `None` if it is none of those that run
+/// Returns the `e_machine` of a machine name of uname(2); `None` for a machine that does not run
 /// Kubernetes.
 pub fn machine_number(machine: &str) -> Option<u16> {
     MACHINES.iter().find(|(name, _)| *name == machine).map(|(_, number)| *number)
 }
 
-/// The name of an `e_machine`.
+/// Returns the name of an `e_machine`.
 pub fn machine_name(number: u16) -> String {
     let known = MACHINES.iter().find(|(_, known)| *known == number);
     known.map_or_else(|| format!("machine {number}"), |(name, _)| (*name).to_owned())
 }
 
-/// uname's names and elf.h's numbers.
+/// Machine names of uname(2) and their numbers in elf.h.
 const MACHINES: &[(&str, u16)] = &[
     ("x86_64", 62),
     ("aarch64", 183),
@@ -186,7 +187,7 @@ const MACHINES: &[(&str, u16)] = &[
 mod tests {
     use super::*;
 
-    /// Gives few bytes at a time.
+    /// Reader that returns few bytes at a time.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn this_program_has_a_mark() {
         let own = Fingerprint::of(std::fs::File::open("/proc/self/exe").unwrap()).unwrap();
-        // The marks of the test above are in this program, too.
+        // The program contains the marks of the test above, too.
         assert!(own.version.is_some() && own.size > 1 << 16);
         assert!(matches!(own.format, Format::Elf(_)), "{:?}", own.format);
     }

@@ -1,10 +1,10 @@
-//! Changes of directories, as the kernel tells them (inotify(7)).
+//! Changes of directories, as the kernel reports them (inotify(7)).
 //!
-//! [`Inotify`] is the kernel's interface and nothing more: a watch is on one directory, not on what
-//! is below. Who wants a whole tree takes a [`Tree`](crate::fs::watch_tree::Tree).
+//! [`Inotify`] is the kernel's interface and nothing more: a watch is on one directory, not on
+//! those below. For a whole tree, use a [`Tree`](crate::fs::watch_tree::Tree).
 //!
-//! The kernel queues what happens until it is read, at most `fs.inotify.max_queued_events`; then it
-//! says [`What::Overflow`], and what was lost in between is unknown: look at everything again.
+//! The kernel queues changes until they are read, at most `fs.inotify.max_queued_events`.
+//! Then it reports [`What::Overflow`]. Any change may be lost then: check everything again.
 
 use crate::proc::signal;
 use anyhow::{Context, Result};
@@ -18,11 +18,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How many bytes one read takes: some two thousand changes.
+/// Size of one read, in bytes: about two thousand changes.
 const BUFFER: usize = 1 << 16;
 
-/// How many changes [`Inotify::read`] hands out at once, about: who reads a queue that never gets
-/// empty has other things to do in between.
+/// Approximate limit for the changes that one [`Inotify::read`] returns: if the queue never becomes
+/// empty, the caller has other work in between.
 const ENOUGH: usize = 1 << 14;
 
 /// One queue of changes, and the watches that fill it. Closed when dropped.
@@ -32,18 +32,18 @@ pub struct Inotify {
     buffer: Vec<MaybeUninit<u8>>,
 }
 
-/// One watched directory or file. The kernel gives no number away twice until two thousand million
-/// were.
+/// One watched directory or file.
+/// The kernel reuses a number only after it has used two thousand million others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watch(i32);
 
-/// What someone wants to be told about a watched directory or file.
+/// Events to report for a watched directory or file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest(WatchFlags);
 
 impl Interest {
-    /// Names in a directory come, go or change, and what they name is written to or gets another
-    /// mode, owner or time; that last also of the watched directory itself.
+    /// Changes of entries: names are added, removed or renamed, and their files are written to or
+    /// get another mode, owner or time. This last kind includes the watched directory itself.
     pub const ENTRIES: Self = Self(
         WatchFlags::CREATE
             .union(WatchFlags::DELETE)
@@ -51,79 +51,80 @@ impl Interest {
             .union(WatchFlags::MODIFY)
             .union(WatchFlags::ATTRIB),
     );
-    /// The watched thing itself is removed or gets another name. Its last name is not the last
-    /// holder: a removed file that is open, or a directory someone is in, is told of later.
+    /// The watched file or directory itself is removed or renamed.
+    /// A removal is reported only when it is no longer in use: an open file, or a directory that a
+    /// process is in, is reported later.
     pub const ITSELF: Self = Self(WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF));
-    /// The watched thing itself gets another name.
+    /// The watched file or directory itself is renamed.
     pub const MOVED: Self = Self(WatchFlags::MOVE_SELF);
-    /// Something is opened, or executed.
+    /// A file or directory is opened, or a file is executed.
     pub const OPENED: Self = Self(WatchFlags::OPEN);
-    /// Something that was open for writing is closed.
+    /// A file that was open for writing is closed.
     pub const WRITTEN: Self = Self(WatchFlags::CLOSE_WRITE);
-    /// Nothing but directories is watched: of anything else, it is an error.
+    /// Only directories can be watched: for any other file, the watch fails.
     pub(crate) const DIRECTORY: Self = Self(WatchFlags::ONLYDIR);
 
-    /// Both.
+    /// Combines two sets of events.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0.union(other.0))
     }
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Where; `None` for [`What::Overflow`].
+    /// The watch that reports it; `None` for [`What::Overflow`].
     pub watch: Option<Watch>,
-    /// What.
+    /// Kind of event.
     pub what: What,
-    /// Whether it happened to a directory.
+    /// True if it happened to a directory.
     pub directory: bool,
-    /// To which entry of the watched directory; `None` if to itself.
+    /// Affected entry of the watched directory; `None` for the directory itself.
     pub name: Option<OsString>,
 }
 
-/// What can happen.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A name is new: a file, directory or symlink was made, or a file got a further link.
     Created,
-    /// A name is new, or now names something else: that was renamed to it.
+    /// A name is new or names another file now: a file was renamed to it.
     MovedIn,
     /// A name is gone: removed, not renamed.
     Removed,
-    /// A name is gone: what it named was renamed, to a name in this directory or anywhere.
+    /// A name is gone: its file was renamed, to a name in this directory or anywhere else.
     MovedOut,
     /// Content was written or cut.
     Modified,
-    /// Mode, owner, times, number of links or extended attributes.
+    /// Mode, owner, times, number of links or extended attributes were changed.
     Attributes,
-    /// Opened, or executed.
+    /// A file was opened or executed.
     Opened,
-    /// Closed by someone who could write.
+    /// A file was closed by a process that could write to it.
     Written,
-    /// The watched thing was removed.
+    /// The watched file or directory was removed.
     SelfRemoved,
-    /// The watched thing was renamed; the watch goes with it.
+    /// The watched file or directory was renamed; the watch stays on it.
     SelfMoved,
-    /// The file system of the watched thing was unmounted.
+    /// The file system of the watched file or directory was unmounted.
     Unmounted,
-    /// The watch is no more, because it was taken away, or the thing or its file system is gone.
+    /// The watch has ended: it was removed, or the watched file or its file system is gone.
     Ended,
     /// The queue was full: changes are lost.
     Overflow,
 }
 
 impl Inotify {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(refused);
         let fd = fd.context("watch for changes")?;
         Ok(Self { fd, buffer: vec![MaybeUninit::uninit(); BUFFER] })
     }
 
-    /// Watches a directory or a file from now on; symlinks are followed. A second watch on the same
-    /// thing replaces the first one and is the same.
+    /// Watches a directory or a file from now on, following symlinks.
+    /// A second watch on the same file replaces the first one and has the same number.
     pub fn watch(&self, path: &Path, interest: Interest) -> Result<Watch> {
         let watch = self.add(path, interest, WatchFlags::empty()).map_err(refused);
         watch.with_context(|| format!("watch {}", path.display()))
@@ -135,13 +136,13 @@ impl Inotify {
         self.add(path, interest, WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW)
     }
 
-    /// Takes a watch away. One that already ended is none, and that is fine.
+    /// Removes a watch. A watch that has already ended is ignored.
     pub fn unwatch(&self, watch: Watch) {
-        // All that can be wrong with it is that it is gone.
+        // The only possible error is that the watch is gone.
         let _ = inotify::remove_watch(&self.fd, watch.0);
     }
 
-    /// What has happened, oldest first; nothing if nothing has. Two equal changes in a row are one.
+    /// Returns the events so far, oldest first. Equal events in a row are merged into one.
     pub fn read(&mut self) -> Result<Vec<Notice>> {
         let mut notices = Vec::new();
         let mut reader = Reader::new(&self.fd, &mut self.buffer);
@@ -156,8 +157,8 @@ impl Inotify {
         Ok(notices)
     }
 
-    /// Waits until something has happened, the time is over (`None`: never), or the process was
-    /// told to stop; says whether there is something to read.
+    /// Waits until an event is queued, the timeout ends (`None`: no timeout), or the process is
+    /// asked to stop. Returns true if there is an event to read.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         signal::wait_readable(self.fd.as_fd(), timeout).context("wait for a change")
     }
@@ -168,13 +169,13 @@ impl Inotify {
 }
 
 impl AsFd for Inotify {
-    /// For who waits for other things too: readable when something has happened.
+    /// Returns a descriptor to wait for, together with others: readable when an event is queued.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The kernel's limits with their fix, everything else as it is.
+/// Converts an errno: for the kernel's limits, adds the fix.
 pub(crate) fn refused(errno: Errno) -> anyhow::Error {
     let limit = match errno {
         Errno::NOSPC => "of watches is reached: raise it with sysctl -w fs.inotify.max_user_watches",
@@ -197,7 +198,7 @@ fn notice(event: &inotify::Event<'_>) -> Notice {
     }
 }
 
-/// The kernel sets one of these bits in each event.
+/// Returns the kind of an event. The kernel sets one of these bits in each event.
 fn what(flags: ReadFlags) -> What {
     let known = [
         (ReadFlags::QUEUE_OVERFLOW, What::Overflow),

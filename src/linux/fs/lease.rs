@@ -1,19 +1,19 @@
-//! Whether a file is being written, by whomever, also in another container: a lease for reading is
-//! had only where no one has it open for writing.
+//! Check for writers of a file, also in other containers: the kernel grants a lease for reading
+//! only if no process has the file open for writing.
 
 use crate::raw;
 use nix::libc;
 use std::os::fd::BorrowedFd;
 
-/// Which signal tells of a lease (linux/fcntl.h).
+/// Command of fcntl(2) that sets the signal about a lease (linux/fcntl.h).
 const F_SETSIG: i32 = 10;
 
-/// Whether someone has a regular file, opened for reading here, open for writing. False where
-/// that cannot be told: on file systems without leases, and for a file of someone else's without
-/// the right to lease it.
+/// Reports whether any process has a regular file, opened for reading here, open for writing.
+/// Returns false if this cannot be determined: on file systems without leases, and for another
+/// user's file without the right to lease it.
 pub fn is_being_written(file: BorrowedFd<'_>) -> bool {
-    // Who opens it for writing while we have the lease is waited for by the kernel, and we are told
-    // by a signal: by one that does nothing.
+    // If a process opens the file for writing while we hold the lease, the kernel lets it wait and
+    // sends us a signal. This signal has no effect.
     let told = raw::fcntl(file, F_SETSIG, libc::SIGURG);
     let leased = told.and_then(|_| raw::fcntl(file, libc::F_SETLEASE, libc::F_RDLCK));
     if leased.is_ok() {

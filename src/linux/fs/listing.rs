@@ -1,4 +1,4 @@
-//! What is in a directory, read by its path, as kubelet reads its plugin directory.
+//! Entries of a directory, read by its path, as kubelet reads its plugin directory.
 
 use crate::fs::directory::Kind;
 use anyhow::{Context as _, Result};
@@ -7,16 +7,16 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One name in a directory, for who reads it by its path.
+/// One name in a directory that is read by its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The name.
     pub name: OsString,
-    /// What it names.
+    /// The kind of file that it names.
     pub kind: Kind,
 }
 
-/// The entries of a directory, in the order of their bytes as Go's `ReadDir` has them.
+/// Returns the entries of a directory, sorted by their bytes like Go's `ReadDir`.
 pub fn list(directory: &Path) -> Result<Vec<Named>> {
     let what = || format!("read directory {}", directory.display());
     let entries: io::Result<Vec<_>> = fs::read_dir(directory).with_context(what)?.map(entry).collect();
@@ -25,7 +25,7 @@ pub fn list(directory: &Path) -> Result<Vec<Named>> {
     Ok(entries)
 }
 
-/// The names in a directory, in no order; none if it is not there.
+/// Returns the names in a directory, unsorted; an empty list if the directory does not exist.
 pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
     match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -33,7 +33,7 @@ pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
     }
 }
 
-/// What a path names, a symlink not followed; `None` if nothing.
+/// Returns the kind of a file, without following a symlink; `None` if it does not exist.
 pub fn kind_of(path: &Path) -> Result<Option<Kind>> {
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(found.file_type().into())),
@@ -42,12 +42,12 @@ pub fn kind_of(path: &Path) -> Result<Option<Kind>> {
     }
 }
 
-/// Whether it begins with a dot: kubelet passes over such names.
+/// Reports whether a name begins with a dot: kubelet skips such names.
 pub fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().first() == Some(&b'.')
 }
 
-/// Of an error: the thing is not there, or no longer.
+/// Reports whether an error means that a file does not exist, or no longer exists.
 pub fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -63,7 +63,8 @@ impl From<fs::FileType> for Kind {
     }
 }
 
-/// `None` for what went away meanwhile, on a file system that does not say what a name names.
+/// Converts an entry. Returns `None` for a file that was removed meanwhile: on some file systems
+/// the listing does not contain the kind.
 fn entry(found: io::Result<fs::DirEntry>) -> io::Result<Option<Named>> {
     let found = found?;
     match found.file_type() {

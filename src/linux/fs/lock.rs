@@ -1,13 +1,13 @@
-//! Locks: flock(2) on small files in /run, where no one but root can hold one up.
+//! Locks: flock(2) on small files in /run, where only root can hold a lock.
 //!
-//! The kernel frees a lock when its holder dies, however it dies. The file is removed by whoever
-//! holds it last, so that none stays behind; a holder therefore checks that the file it locked is
-//! still the one at that path.
+//! The kernel frees a lock when its holder dies, for any reason.
+//! The last holder removes the file, so that no file stays behind. A new holder therefore checks
+//! that the file it locked is still the one at that path.
 //!
-//! * [`Lock`] is a target's, for one call at a time. In the file stands who holds it: one that is
-//!   there without a holder is of a call that was killed, and what that has left running (`stray`)
-//!   is ended before the next one begins.
-//! * [`SharedLock`] is held by many, or by one alone.
+//! * [`Lock`] is the lock of one target, for one call at a time. The file contains the name of the
+//!   holder. A file without a holder comes from a killed call: the next holder first ends the
+//!   processes that this call left running (`orphans`).
+//! * [`SharedLock`] is held by several processes together, or by one alone.
 
 use crate::proc::deadline::Deadline;
 use crate::proc::orphans;
@@ -18,26 +18,27 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How the file of a lock is opened.
+/// Flags to open the file of a lock.
 const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
-/// No holder's name is longer.
+/// Limit for the name of a holder, in bytes.
 const LONGEST_NAME: usize = 64;
 
-/// Held until dropped.
+/// Exclusive lock, held until dropped.
 #[derive(Debug)]
 pub struct Lock {
     file: OwnedFd,
     path: PathBuf,
-    /// The holder before, if it was killed.
+    /// Name of the previous holder, if it was killed.
     killed: Option<String>,
-    /// Whether the file is ours. Else it names that holder still, and stays when we close it.
+    /// True if the file names this call.
+    /// Otherwise it still names the killed one, and is not removed on drop.
     owned: bool,
 }
 
 impl Lock {
-    /// Waits for the lock as long as the deadline allows, and ends what a killed holder has left
-    /// running.
+    /// Waits for the lock as long as the deadline allows, then ends the processes that a killed
+    /// holder left running.
     pub fn acquire(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         let mut lock = Self::hold(path, deadline)?;
         if let Some(name) = &lock.killed {
@@ -47,8 +48,8 @@ impl Lock {
         Ok(lock)
     }
 
-    /// The same for who must not wait: what has been left running goes on, and the next holder ends
-    /// it.
+    /// Takes the lock for a call that must not wait for orphans.
+    /// They continue to run, and the next holder ends them.
     pub fn acquire_beside_strays(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         let mut lock = Self::hold(path, deadline)?;
         if lock.killed.as_deref().is_none_or(|name| !orphans::has_left(name)) {
@@ -63,7 +64,8 @@ impl Lock {
         Ok(Self { file, path, killed, owned: false })
     }
 
-    /// Where /run is full no one knows whose strays to end; unmounting must work there, too.
+    /// Writes our name as the holder. Ignores errors: unmounting must work with a full /run, too,
+    /// although our orphans cannot be found then.
     fn own(&mut self) {
         if self.killed.is_some() {
             let _ = fs::ftruncate(&self.file, 0);
@@ -72,13 +74,13 @@ impl Lock {
         self.owned = true;
     }
 
-    /// Whether the holder before was killed.
+    /// Reports whether the previous holder was killed.
     pub fn is_after_a_killed_one(&self) -> bool {
         self.killed.is_some()
     }
 }
 
-/// For a helper that may outlive us, and must keep the lock as long.
+/// Descriptor for a helper that may outlive this process and must keep the lock as long.
 impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -88,13 +90,13 @@ impl AsFd for Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.owned {
-            // Still locked: no one else can have put another file here.
+            // The lock is still held: no other process can have put another file here.
             let _ = fs::unlink(&self.path);
         }
     }
 }
 
-/// Held until dropped, alone or together with others.
+/// Lock that is held until dropped, alone or together with others.
 #[derive(Debug)]
 pub struct SharedLock {
     file: OwnedFd,
@@ -102,12 +104,12 @@ pub struct SharedLock {
 }
 
 impl SharedLock {
-    /// Waits for the lock as long as the deadline allows; `doing` says so if that is not enough.
+    /// Waits for the lock as long as the deadline allows. `doing` describes the wait in the error.
     pub fn acquire(path: PathBuf, hold: Hold, deadline: &Deadline, doing: &str) -> Result<Self> {
         Ok(Self { file: take(&path, hold, deadline, doing)?, path })
     }
 
-    /// Removes the file if no one holds the lock: whoever did was killed.
+    /// Removes the file if the lock is not held: its last holder was killed.
     pub fn sweep(path: PathBuf) {
         if let Ok(file) = fs::openat(CWD, &path, FLAGS, Mode::empty()) {
             drop(Self { file, path });
@@ -117,8 +119,8 @@ impl SharedLock {
 
 impl Drop for SharedLock {
     fn drop(&mut self) {
-        // Who gets it alone is the last. flock(2): on the way from one hold to the other someone
-        // else may have been that.
+        // A holder that gets the lock alone is the last one. flock(2) frees the lock before it
+        // takes the other kind, so another process may have been the last one in between.
         let alone = fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if alone && is_still_at(&self.file, &self.path) {
             let _ = fs::unlink(&self.path);
@@ -126,7 +128,7 @@ impl Drop for SharedLock {
     }
 }
 
-/// The locked file at that path.
+/// Locks the file at a path.
 fn take(path: &Path, hold: Hold, deadline: &Deadline, doing: &str) -> Result<OwnedFd> {
     loop {
         let file = open(path).with_context(|| format!("lock {}", path.display()))?;
@@ -141,35 +143,35 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     fs::openat(CWD, path, FLAGS | OFlags::CREATE, Mode::from_raw_mode(0o600))
 }
 
-/// Who did not come to remove the file.
+/// Returns the name in the file: of a holder that did not remove the file.
 fn holder(file: BorrowedFd<'_>) -> rustix::io::Result<Option<String>> {
     let mut name = [0; LONGEST_NAME];
     let length = rustix::io::pread(file, &mut name[..], 0)?;
     Ok((length > 0).then(|| String::from_utf8_lossy(&name[..length]).into_owned()))
 }
 
-/// Whether the open file is the one at that path.
+/// Reports whether the open file is the one at that path.
 pub(crate) fn is_still_at(file: &OwnedFd, path: &Path) -> bool {
     let same = |a: fs::Stat, b: fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
     matches!((fs::fstat(file), fs::lstat(path)), (Ok(a), Ok(b)) if same(a, b))
 }
 
-/// Who else may hold a lock.
+/// Kind of a hold on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Not held.
+    /// Exclusive: no other holder.
     Alone,
-    /// Those who hold it together.
+    /// Shared with other holders of this kind.
     Together,
 }
 
-/// Gives the flock of an open file back, before its last descriptor is closed.
+/// Releases the flock of an open file before its last descriptor is closed.
 pub fn release(file: BorrowedFd<'_>) -> Result<()> {
     fs::flock(file, FlockOperation::Unlock).context("unlock")
 }
 
-/// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it
-/// without a signal.
+/// Takes the flock of an open file.
+/// Sleeps for short times instead of blocking: a deadline must end the wait without a signal.
 pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) -> Result<()> {
     let operation = match hold {
         Hold::Alone => FlockOperation::NonBlockingLockExclusive,
@@ -237,8 +239,8 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Who is killed does not come to remove the file; who counts to 100 alone sees none of the
-    /// others' number.
+    /// The file exists at first, as if a holder was killed.
+    /// An exclusive holder adds 100 to the counter, a shared one adds 1.
     #[test]
     fn a_storm_on_a_shared_one_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -267,7 +269,7 @@ mod tests {
     fn ends_what_a_killed_holder_left_running_and_nobody_else() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        // The node's, whoever was the first to need it.
+        // A service of the node, whichever process started it first.
         let service = dir.path().join("rpc.statd");
         std::os::unix::fs::symlink("/bin/sleep", &service).unwrap();
         let started_by = |name: &str, program: &Path| {

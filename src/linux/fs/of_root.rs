@@ -1,4 +1,4 @@
-//! What only root can have written, in a directory that only root writes to.
+//! Files that only root can have written, in a directory that only root can write to.
 
 use crate::fs::directory::Directory;
 use anyhow::{Context as _, Result, ensure};
@@ -8,11 +8,12 @@ use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Bits of a mode that let others than the owner write.
+/// Bits of a mode that give write access to others than the owner.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 impl Directory {
-    /// Opens a directory that only root writes to, and no symlink. `None` if nothing is there.
+    /// Opens a directory that only root can write to; refuses a symlink.
+    /// `None` if it does not exist.
     pub fn open_of_root(path: &Path) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match fs::openat(CWD, path, flags, Mode::empty()) {
@@ -25,7 +26,7 @@ impl Directory {
         }
     }
 
-    /// The content of a file of root's, as [`read`](Self::read) has it.
+    /// Reads a file that only root can write to, as [`read`](Self::read) does.
     pub fn read_of_root(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.file(name)? else { return Ok(None) };
         let (path, mut content) = (self.path_of(name), Vec::new());
@@ -36,8 +37,8 @@ impl Directory {
         Ok(Some(content))
     }
 
-    /// A short path of a name in it, which leads there whatever becomes of the directory's own; as
-    /// long as this is open.
+    /// Returns a short path of a name in it.
+    /// The path stays valid while this directory is open, even if the directory is renamed.
     pub fn inside(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()
     }

@@ -1,7 +1,8 @@
-//! Opening and making files below a directory without ever following a symlink.
+//! Opens and makes files below a directory without ever following a symlink.
 //!
-//! The kernel does it in one step with openat2(2), Linux 5.6; before that every component is opened
-//! from the descriptor of the one above it, which is just as safe: no one can swap a descriptor.
+//! The kernel does it in one step with openat2(2), Linux 5.6.
+//! Before that, every component is opened from the descriptor of the one above it. This is just as
+//! safe: a descriptor cannot be swapped.
 
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
@@ -13,12 +14,12 @@ use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Opens the admin's own directory, following the symlinks that are in its path.
+/// Opens a directory of the admin, following the symlinks in its path.
 pub fn open_root(root: &Path) -> Result<OwnedFd> {
     open_root_if_there(root)?.ok_or_else(|| missing(root))
 }
 
-/// [`open_root`]; `None` if there is no such directory.
+/// Does the same as [`open_root`], but returns `None` if there is no such directory.
 pub fn open_root_if_there(root: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match fs::openat(CWD, root, flags, Mode::empty()) {
@@ -27,14 +28,14 @@ pub fn open_root_if_there(root: &Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Opens `below` under `root`, which must consist of plain names; empty for `root` itself.
+/// Opens `below` under `root`. It must consist of plain names; an empty path is `root` itself.
 ///
-/// A symlink anywhere in it, or a way out, is a `Denied` failure.
+/// A symlink anywhere in it, or a path that leaves `root`, is a `Denied` failure.
 pub fn open(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<OwnedFd> {
     open_raw(root, below, flags).map_err(|errno| explain(errno, below))
 }
 
-/// [`open`]; `None` if there is no such thing.
+/// Does the same as [`open`], but returns `None` if the path does not exist.
 pub fn open_if_there(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<Option<OwnedFd>> {
     match open_raw(root, below, flags) {
         Err(Errno::NOENT) => Ok(None),
@@ -43,18 +44,18 @@ pub fn open_if_there(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Resul
 }
 
 fn open_raw(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    // Without O_NOFOLLOW, which together with O_PATH would open a symlink instead of refusing it.
+    // O_NOFOLLOW is removed: together with O_PATH, it would open a symlink instead of refusing it.
     let flags = flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC;
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match fs::openat2(root, below, flags, Mode::empty(), resolve) {
-        // EPERM is what a seccomp filter older than the call answers.
+        // A seccomp filter that is older than the call returns EPERM.
         Err(Errno::NOSYS | Errno::PERM) => walk(root, below, flags | OFlags::NOFOLLOW),
         result => result,
     }
 }
 
-/// The same, component by component.
+/// Opens a path component by component.
 fn walk(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let names = plain_names(below)?;
     let Some((last, parents)) = names.split_last() else {
@@ -69,10 +70,10 @@ fn walk(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result
 
 const PARENT: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
-/// One name; with `O_PATH` a symlink itself would be opened, which is refused as in openat2.
+/// Opens one name. `O_PATH` would open a symlink itself, so a symlink is refused, as by openat2.
 fn open_name(directory: BorrowedFd<'_>, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let fd = fs::openat(directory, name, flags, Mode::empty()).map_err(|errno| match errno {
-        // O_DIRECTORY|O_NOFOLLOW on a symlink says ENOTDIR: look whether it is one.
+        // O_DIRECTORY|O_NOFOLLOW on a symlink fails with ENOTDIR: check whether it is one.
         Errno::NOTDIR if is_symlink(directory, name) => Errno::LOOP,
         errno => errno,
     })?;
@@ -99,10 +100,10 @@ fn plain_names(below: &Path) -> rustix::io::Result<Vec<&Path>> {
         .collect::<Vec<_>>())
 }
 
-/// Makes the directory and the missing ones above it; the new names, outermost first, for the undo.
+/// Makes a directory and missing ones above it. Returns the new ones, outermost first, to undo it.
 ///
-/// The last gets `last`'s mode and owner if it was made, those above it `above`'s, whatever the
-/// umask. If it fails, those that were made are gone again.
+/// A new last directory gets mode and owner of `last`, new ones above it those of `above`, whatever
+/// the umask is. On failure, the new directories are removed.
 pub fn make_directories(
     root: BorrowedFd<'_>,
     below: &Path,
@@ -130,7 +131,7 @@ fn make_each(
     for (index, name) in names.iter().enumerate() {
         path.push(name);
         let owner = if index + 1 == names.len() { last } else { above };
-        // Opened first: a server may refuse to make even what is there.
+        // Open first: a server may refuse to make even a directory that exists.
         match open_name(directory.as_fd(), name, PARENT) {
             Ok(opened) if !is_draft(directory.as_fd(), name, owner.uid) => {
                 directory = opened;
@@ -149,8 +150,8 @@ fn make_each(
     Ok(())
 }
 
-/// Makes a file of plain name with this content, mode and owner, whatever the umask. No one else
-/// may know of the directory yet.
+/// Makes a file with a plain name, and this content, mode and owner, whatever the umask.
+/// No other process may know the directory yet.
 pub fn write_file(root: BorrowedFd<'_>, name: &str, content: &[u8], owner: Ownership) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let write = || -> Result<()> {
@@ -162,7 +163,7 @@ pub fn write_file(root: BorrowedFd<'_>, name: &str, content: &[u8], owner: Owner
     write().with_context(|| format!("write the file {name}"))
 }
 
-/// Removes directories that [`make_directories`] made; one that someone uses by now stays.
+/// Removes directories that [`make_directories`] made; a directory that is in use by now stays.
 pub fn remove_directories(root: BorrowedFd<'_>, made: &[PathBuf]) -> Result<()> {
     for below in made.iter().rev() {
         let (parent, name) = (below.parent().unwrap_or(Path::new("")), below.file_name().unwrap_or_default());
@@ -175,11 +176,11 @@ pub fn remove_directories(root: BorrowedFd<'_>, made: &[PathBuf]) -> Result<()> 
     Ok(())
 }
 
-/// What a directory is made with. One that still has it was left by a call that was killed before
-/// it could set owner and mode, and the next call does so.
+/// Mode of a new directory before its owner and mode are set.
+/// A directory that still has it was left by a killed call; the next call completes it.
 const DRAFT: u32 = 0o1700;
 
-/// Whether it was made; false if it was there.
+/// Makes a directory, or completes a draft. Returns false if the directory existed.
 fn make_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> Result<bool> {
     match fs::mkdirat(parent, name, Mode::from_raw_mode(DRAFT)) {
         Err(Errno::EXIST) if !is_draft(parent, name, owner.uid) => return Ok(false),
@@ -202,8 +203,8 @@ fn finish_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> ru
     fs::fchmod(&fd, Mode::from_raw_mode(owner.mode))
 }
 
-/// Without regard to the set-group-id bit, which the directory above may hand on; the owner may be
-/// set already.
+/// Reports whether a directory is the draft of a killed call. Ignores the set-group-id bit, which
+/// the parent directory may pass on; the owner may be set already.
 fn is_draft(parent: BorrowedFd<'_>, name: &Path, uid: u32) -> bool {
     fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::Directory
@@ -216,7 +217,7 @@ fn missing(path: &Path) -> anyhow::Error {
     Failure::new(Code::NotFound, format!("{} does not exist on this node", path.display())).into()
 }
 
-/// The kernel's answer in words: what a symlink in the path means is not obvious from ELOOP.
+/// Explains the kernel's error: ELOOP alone does not tell that symlinks are refused.
 fn explain(errno: Errno, below: &Path) -> anyhow::Error {
     match errno {
         Errno::LOOP | Errno::XDEV => Failure::new(

@@ -1,4 +1,4 @@
-//! Files that are open: by their own path, or by their name in a directory that is.
+//! Open files: by their own path, or by their name in an open directory.
 //!
 //! Paths that a tenant names are opened by [`openat_beneath`](super::openat_beneath), not here.
 
@@ -11,31 +11,30 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Opens what is at a path; symlinks on the way are followed. No program that is started inherits
-/// it.
+/// Opens a path, following symlinks. Programs that are started do not inherit the descriptor.
 pub fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     open_in(CWD, path, flags)
 }
 
-/// Opens what a directory has under this name.
+/// Opens a name in a directory.
 pub fn open_in(directory: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     fs::openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Makes a file that is not there yet, for its owner alone. `EEXIST` if anything has the name, a
-/// symlink included.
+/// Makes a new file, for its owner alone.
+/// Fails with `EEXIST` if the name exists, even as a symlink.
 pub fn create_in(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))
 }
 
-/// Removes the file that a directory has under this name.
+/// Removes the file of this name in a directory.
 pub fn remove_in(directory: BorrowedFd<'_>, name: &Path) -> Result<(), Errno> {
     fs::unlinkat(directory, name, AtFlags::empty())
 }
 
-/// A file in memory that only root and who inherits it can read, with its position at the
-/// beginning.
+/// Makes a file in memory that only root and the processes that inherit it can read.
+/// Its position is at the beginning.
 pub fn in_memory(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(fs::memfd_create(name, MemfdFlags::CLOEXEC)?);
     fs::fchmod(&file, Mode::from_raw_mode(0o400))?;
@@ -44,42 +43,42 @@ pub fn in_memory(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// What kind of thing it is.
+/// Returns the type of the file.
 pub fn kind_of(fd: BorrowedFd<'_>) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(fs::fstat(fd)?.st_mode))
 }
 
-/// Its first bytes from where it is read, at most so many.
+/// Reads at most `limit` bytes from the current position.
 pub fn read(fd: OwnedFd, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::from(fd).take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// How long it is now. The kernel remembers how long it was, and asks the server or daemon behind
-/// it only for who says so.
+/// Returns the current length, from the server or daemon behind the file.
+/// Without `STATX_FORCE_SYNC`, the kernel may return a length that it remembers.
 pub fn length_now(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
     Ok(fs::statx(fd, "", flags, StatxFlags::SIZE)?.stx_size)
 }
 
-/// Makes it so long; what is added reads as zero.
+/// Sets the length; added bytes read as zero.
 pub fn set_length(fd: BorrowedFd<'_>, length: u64) -> Result<(), Errno> {
     fs::ftruncate(fd, length)
 }
 
-/// Returns once all of it is on the disk.
+/// Waits until all of the file is on the disk.
 pub fn sync(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     fs::fsync(fd)
 }
 
-/// Whether the file system it is on is mounted read-only.
+/// Reports whether the file system of the file is mounted read-only.
 pub fn is_on_read_only_mount(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fs::fstatvfs(fd)?.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Whether a block device is mounted anywhere, in whatever namespace, or another device lies on it:
-/// open(2), `O_EXCL`. An error is why it cannot be told.
+/// Reports whether a block device is mounted in any namespace, or used by another device.
+/// Uses open(2) with `O_EXCL`. An error is the reason why this cannot be determined.
 pub fn is_claimed(device: &Path) -> Result<bool, Errno> {
     match open(device, OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK) {
         Ok(_) => Ok(false),
@@ -88,13 +87,13 @@ pub fn is_claimed(device: &Path) -> Result<bool, Errno> {
     }
 }
 
-/// What kind of file system a path is on, by its number (statfs(2)).
+/// Returns the number of the type of the file system that a path is on (statfs(2)).
 pub fn file_system_number(path: &Path) -> Result<u32, Errno> {
-    // Some architectures have it in 64 bits; no number is that large.
+    // The field has 64 bits on some architectures; no number is that large.
     fs::statfs(path).map(|stat| u32::try_from(stat.f_type).unwrap_or_default())
 }
 
-/// Whether this process may write there, also of a read-only or immutable place.
+/// Reports whether this process may write to a path: not if it is read-only or immutable.
 pub fn is_writable(path: &Path) -> bool {
     fs::access(path, Access::WRITE_OK).is_ok()
 }

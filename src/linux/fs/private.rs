@@ -1,7 +1,7 @@
-//! A directory in memory that only root can enter, for what a daemon must be able to read again.
+//! Directory in memory that only root can enter, for files that a daemon must be able to reread.
 //!
-//! /run is in memory on a node; where it is not, the directory is a small file system of its own
-//! that is. Its content never reaches a disk of ours.
+//! /run is in memory on a node. Where it is not, a small file system in memory is mounted on the
+//! directory. Its content never reaches a disk of the node.
 
 use crate::fs::directory::Directory;
 use crate::mount::place::{Look, Place};
@@ -13,40 +13,40 @@ use rustix::fs::statfs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What a directory of its own may hold.
+/// Size limit of a directory that is a file system of its own.
 const SIZE: &str = "4m";
 
-/// The types of file systems in memory, as statfs(2) has them: tmpfs and ramfs.
+/// Types of file systems in memory, as in statfs(2): tmpfs and ramfs.
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The directory, there or not.
+/// A private directory, whether it exists or not.
 #[derive(Debug)]
 pub struct Private {
     path: PathBuf,
 }
 
 impl Private {
-    /// The one of this absolute path, whose parent is root's alone.
+    /// Returns the directory at this absolute path. Only root may have access to its parent.
     pub fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Where its file of this name is.
+    /// Returns the path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Whether it is there.
+    /// Reports whether the directory exists.
     pub fn is_left(&self) -> bool {
         self.path.symlink_metadata().is_ok()
     }
 
-    /// Makes it, empty.
+    /// Makes the directory, empty.
     pub fn make(&self) -> Result<()> {
         self.made(false)
     }
 
-    /// The same with a limit on what it may hold, for who writes into it for years.
+    /// Makes the directory with a size limit, for a daemon that writes into it for years.
     pub fn make_limited(&self) -> Result<()> {
         self.made(true)
     }
@@ -71,14 +71,14 @@ impl Private {
         mount::mount(&new, &self.place()?, Way::Detached).map(drop)
     }
 
-    /// Writes a file of it that is not there yet, 0600.
+    /// Writes a new file into it, with mode 0600.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let directory = Directory::open(&self.path)?.context("a private directory is gone")?;
         let mut file = directory.create(name, 0o600)?;
         file.write_all(bytes).with_context(|| format!("write {}", self.file(name).display()))
     }
 
-    /// Removes it with all it holds. What is not there is removed.
+    /// Removes the directory with its content. Succeeds if it does not exist.
     pub fn remove(&self) -> Result<()> {
         if !self.is_left() {
             return Ok(());
@@ -124,7 +124,7 @@ mod tests {
             assert!(in_memory(&private.file("key")).unwrap());
             let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
             assert_eq!((mode(&private.path), mode(&private.file("key"))), (0o700, 0o600));
-            // What a killed call left is no obstacle.
+            // Leftovers of a killed call are no obstacle.
             private.make_limited().unwrap();
             private.write("log", b"").unwrap();
             let mut log = std::fs::File::options().write(true).open(private.file("log")).unwrap();

@@ -1,8 +1,8 @@
-//! A directory that is `/` to someone else: another root directory, or that of another process.
+//! Directory that is used as `/`: another root directory, or the root of another process.
 //!
 //! Paths are walked from its descriptor name by name, as a process with that root would walk them:
-//! an absolute symlink starts at the root again, and `..` ends there. Nothing outside is ever
-//! opened, whatever symlinks there are inside.
+//! an absolute symlink starts at the root again, and `..` ends there. No file outside is ever
+//! opened, whatever symlinks are inside.
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{self, FileType, Mode, OFlags, openat, readlinkat};
@@ -14,54 +14,54 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// As many symlinks as the kernel follows.
+/// Limit for the symlinks that are followed, as in the kernel.
 const LINKS: usize = 40;
-/// More names than this are not listed.
+/// Limit for the names that are listed.
 const NAMES: usize = 10_000;
 
 /// An opened root.
 #[derive(Debug)]
 pub struct Root(OwnedFd);
 
-/// How far a path leads inside a root.
+/// Result of walking a path inside a root.
 #[derive(Debug)]
 pub struct Reached {
-    /// The last directory or file that is there.
+    /// Last file or directory of the path that exists.
     pub fd: OwnedFd,
     /// Its path as seen inside, without symlinks.
     pub path: PathBuf,
-    /// What is missing below it; empty if all is there.
+    /// Missing part of the path below it; empty if the whole path exists.
     pub missing: PathBuf,
 }
 
 impl Root {
-    /// The root at a path of ours, or behind `/proc/<pid>/root`.
+    /// Opens the root at a path of this process, for example `/proc/<pid>/root`.
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(fs::CWD, path, flags, Mode::empty());
         Ok(Self(fd.with_context(|| format!("open {}", path.display()))?))
     }
 
-    /// The same, below an opened directory.
+    /// Opens the root at a name in an opened directory.
     pub fn open_at(directory: BorrowedFd<'_>, name: &str) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(openat(directory, name, flags, Mode::empty()).with_context(|| format!("open {name}"))?))
     }
 
-    /// Walks as far as the path leads.
+    /// Walks the path as far as it exists.
     pub fn reach(&self, path: &Path) -> Result<Reached> {
         Walk::new(&self.0)
             .and_then(|walk| walk.go(path))
             .with_context(|| format!("look up {}", path.display()))
     }
 
-    /// Whether something is there.
+    /// Reports whether the path exists.
     pub fn holds(&self, path: &Path) -> bool {
         self.reach(path).is_ok_and(|reached| reached.missing.as_os_str().is_empty())
     }
 
-    /// The text of a file of at most `limit` bytes; `None` if there is none. Fifos, devices and
-    /// directories are refused, broken UTF-8 is replaced.
+    /// Returns the text of a file of at most `limit` bytes; `None` for a missing file and for a
+    /// directory. Refuses fifos and devices, and replaces broken UTF-8.
     pub fn read(&self, path: &Path, limit: usize) -> Result<Option<String>> {
         let what = || format!("read {}", path.display());
         let Some(fd) = self.open_whole(path, OFlags::RDONLY | OFlags::NONBLOCK)? else { return Ok(None) };
@@ -80,8 +80,8 @@ impl Root {
         Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// The names in a directory, sorted, and whether each is a directory itself; none if there is
-    /// no such directory. Names that are no text are left out.
+    /// Returns the names in a directory, sorted, each with true if it is a directory itself; an
+    /// empty list if there is no such directory. Names that are not UTF-8 are left out.
     pub fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>> {
         let what = || format!("list {}", directory.display());
         let opened = match self.open_whole(directory, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -108,9 +108,9 @@ impl Root {
         }
         let kind = FileType::from_raw_mode(fs::fstat(&reached.fd)?.st_mode);
         let is_harmless = matches!(kind, FileType::RegularFile | FileType::Directory);
-        // To open a device may set something off already.
+        // Opening a device may already trigger an action.
         ensure!(is_harmless, "{} is not a file", path.display());
-        // What O_PATH has found is opened by its descriptor: the name may be another's by now.
+        // The file is opened by its descriptor: the name may lead to another file by now.
         let link = format!("/proc/self/fd/{}", reached.fd.as_raw_fd());
         let fd = openat(fs::CWD, &link, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());
         Ok(Some(fd.with_context(|| format!("open {}", path.display()))?))
@@ -123,7 +123,7 @@ impl AsFd for Root {
     }
 }
 
-/// A walk through a root: the directories entered, and what is still to be walked.
+/// A walk through a root: the directories entered, and the names that are still to be walked.
 struct Walk {
     entered: Vec<(OwnedFd, OsString)>,
     root: OwnedFd,
@@ -155,7 +155,7 @@ impl Walk {
         Ok(Reached { fd, path, missing })
     }
 
-    /// An absolute path starts at the root again.
+    /// Adds the names of a path to the walk. An absolute path starts at the root again.
     fn put_ahead(&mut self, path: &Path) {
         if path.is_absolute() {
             self.entered.clear();
@@ -186,13 +186,13 @@ impl Walk {
     }
 }
 
-/// Whether two descriptors are of the same file.
+/// Reports whether two descriptors refer to the same file.
 pub fn is_same(one: impl AsFd, other: impl AsFd) -> bool {
     let id = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
     id(one.as_fd()).is_ok_and(|one| id(other.as_fd()) == Ok(one))
 }
 
-/// The id of the mount a descriptor is on, as `/proc/<pid>/mountinfo` has it.
+/// Returns the id of the mount that a descriptor is on, as in `/proc/<pid>/mountinfo`.
 pub fn mount_id(fd: impl AsFd) -> Result<u64> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -200,7 +200,7 @@ pub fn mount_id(fd: impl AsFd) -> Result<u64> {
     id.with_context(|| format!("{path} has no mnt_id"))
 }
 
-/// The target of a symlink below an opened directory; `None` if it cannot be read.
+/// Returns the target of a symlink in an opened directory; `None` if it cannot be read.
 pub fn link(directory: BorrowedFd<'_>, name: &str) -> Option<PathBuf> {
     let target = readlinkat(directory, name, Vec::new()).ok()?;
     Some(PathBuf::from(OsString::from_vec(target.into_bytes())))

@@ -1,10 +1,10 @@
-//! Changes anywhere below one directory: a watch on it and on every directory in it.
+//! Changes anywhere below one directory: a watch on it and on every directory below it.
 //!
-//! A directory is watched before it is listed, and a new one before its change is handed out. So
-//! whoever looks at what a change names sees all of it, or is told of another change. What is
-//! watched under a path follows the file system and not the order of changes: after each one that
-//! makes or unmakes a directory, whatever is there now is watched. So a directory that was renamed,
-//! swapped, or removed and made again never speaks under a path it no longer has.
+//! A directory is watched before it is listed, and a new one before its change is returned.
+//! If the caller then inspects the path of a change, it sees the whole state or gets another
+//! change. Watches follow the file system, not the order of changes: after each change that makes
+//! or removes a directory, the directories that exist now are watched. So a directory that was
+//! renamed, swapped, or removed and made again never reports under a path that it no longer has.
 
 use crate::fs::directory::Kind;
 use crate::fs::inotify::{Inotify, Interest, Notice, Watch, What};
@@ -18,79 +18,77 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A watched directory and all below it; symlinks are not followed, but for the root itself.
+/// A watched directory and all below it; symlinks are not followed, except for the root itself.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
     hidden: Hidden,
     inotify: Inotify,
-    /// By its path below the root, which itself is the empty path.
+    /// Watches by their path below the root; the root itself has the empty path.
     watches: BTreeMap<PathBuf, Watch>,
-    /// The path under which a watch speaks. Where the two maps disagree this one is right: the
-    /// other's entry waits for the news that the directory moved.
+    /// Path under which a watch reports. If the two maps disagree, this one is right: the entry of
+    /// the other is stale until the change about the moved directory is read.
     paths: HashMap<Watch, PathBuf>,
-    /// The root and the directories above it.
+    /// Watches of the directories above the root, and of the root, which is the last.
     line: Vec<Watch>,
     unwatched: Option<String>,
 }
 
-/// What becomes of directories whose name begins with a dot.
+/// Treatment of directories whose name begins with a dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
-    /// They are passed over, with all below them.
+    /// Skipped, with all below them.
     Skipped,
-    /// Those are watched that are there when the directory above begins to be; a new one is passed
-    /// over.
+    /// Watched if they exist when the watch of the parent directory begins; new ones are skipped.
     KeptIfThere,
 }
 
-/// One thing that happened.
+/// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// To an entry of the root or of a directory below it, or to the root itself.
+    /// A change of an entry of the root or of a directory below it, or of the root itself.
     At {
         /// The path below the root; empty for the root itself.
         path: PathBuf,
-        /// What.
+        /// Kind of change.
         how: How,
     },
-    /// Changes were lost: [`Tree::renew`], then look at everything.
+    /// Changes were lost: call [`Tree::renew`], then check everything.
     Overflow,
-    /// The root was removed or its file system unmounted: [`Tree::renew`] once there is one again.
+    /// The root was removed or unmounted: call [`Tree::renew`] once it exists again.
     RootRemoved,
-    /// The root, or a directory above it, was renamed: nothing is known of what the root's path
-    /// names now.
+    /// The root, or a directory above it, was renamed: the root's path may name any file now.
     RootMoved,
 }
 
-/// What is told of each directory.
+/// Events to report for each directory.
 const INTEREST: Interest = Interest::ENTRIES.and(Interest::WRITTEN);
 
-/// What happened to an entry.
+/// Kind of change of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The name is new, or names something else now.
+    /// The name is new, or names another file now.
     Appeared,
     /// The name is gone: removed.
     Removed,
     /// The name is gone: renamed, to a name in the tree or outside.
     MovedAway,
-    /// Content, mode, owner or the like.
+    /// Content, mode, owner or the like was changed.
     Altered,
-    /// Closed by someone who could write: from now on it can be executed.
+    /// A process that could write to it closed it: from now on it can be executed.
     Written,
 }
 
 impl Tree {
-    /// Watches the root and all below it. Fails if the root is not there; that the kernel's limit
-    /// of watches is reached, or what fails further down, shows in [`unwatched`](Self::unwatched).
+    /// Watches the root and all below it. Fails if the root does not exist. A reached limit of the
+    /// kernel, or a failure further down, is reported by [`unwatched`](Self::unwatched).
     pub fn new(root: &Path, hidden: Hidden) -> Result<Self> {
         let mut tree = Self::asleep(root, hidden)?;
         tree.begin()?;
         Ok(tree)
     }
 
-    /// Watches nothing until it is [renewed](Self::renew).
+    /// Creates a tree that watches nothing until it is [renewed](Self::renew).
     pub fn asleep(root: &Path, hidden: Hidden) -> Result<Self> {
         Ok(Self {
             root: root.to_owned(),
@@ -103,34 +101,34 @@ impl Tree {
         })
     }
 
-    /// Begins again with whatever the root's path names now; all that was queued is forgotten.
+    /// Starts again with the directory that the root's path names now; drops all queued changes.
     pub fn renew(&mut self) -> Result<()> {
         *self = Self::new(&self.root, self.hidden)?;
         Ok(())
     }
 
-    /// What has happened, oldest first; nothing if nothing has.
+    /// Returns the changes so far, oldest first.
     pub fn changes(&mut self) -> Result<Vec<Change>> {
         let notices = self.inotify.read()?;
         Ok(notices.into_iter().filter_map(|notice| self.change(notice)).collect())
     }
 
-    /// As [`Inotify::wait`].
+    /// Waits like [`Inotify::wait`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         self.inotify.wait(timeout)
     }
 
-    /// Why some directory below the root is not watched, if one is not: changes in it are not told.
+    /// Returns the reason if a directory below the root is not watched: its changes are missed.
     pub fn unwatched(&self) -> Option<&str> {
         self.unwatched.as_deref()
     }
 
-    /// How many directories are watched.
+    /// Returns the number of watched directories.
     pub fn len(&self) -> usize {
         self.watches.len()
     }
 
-    /// Whether nothing is watched, as after the root went.
+    /// Reports whether nothing is watched, for example after the root was removed.
     pub fn is_empty(&self) -> bool {
         self.watches.is_empty()
     }
@@ -147,18 +145,18 @@ impl Tree {
         self.remember(Path::new(""), watch);
         let above = self.root.canonicalize().with_context(|| format!("find {}", self.root.display()))?;
         let above = above.ancestors().skip(1);
-        // Without a right to look at one of them nothing is lost but the news of its renaming.
+        // Without access to one of them, only the report of its renaming is lost.
         self.line = above.filter_map(|each| self.inotify.watch(each, Interest::MOVED).ok()).collect();
         self.line.push(watch);
         self.watch_below(Path::new(""));
         Ok(())
     }
 
-    /// Watches every directory below one that is watched.
+    /// Watches every directory below a watched one.
     fn watch_below(&mut self, path: &Path) {
         let mut todo = vec![path.to_owned()];
         while let Some(path) = todo.pop() {
-            // It may be gone by now, and then there is nothing in it.
+            // A directory that is gone by now counts as empty.
             let entries = listing::list(&self.root.join(&path)).unwrap_or_default();
             let skipped = |name: &OsStr| self.hidden == Hidden::Skipped && is_hidden(name);
             let below = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
@@ -167,14 +165,14 @@ impl Tree {
         }
     }
 
-    /// Watches one directory; says whether there is one.
+    /// Watches one directory. Returns true if there is one.
     fn watch(&mut self, path: &Path) -> bool {
         match self.inotify.watch_directory(&self.root.join(path), INTEREST) {
             Ok(watch) => {
                 self.remember(path, watch);
                 true
             }
-            // Gone, or something else, by now.
+            // The directory is gone, or another file has its name, by now.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
             Err(errno) => {
                 let why = || {
@@ -195,7 +193,7 @@ impl Tree {
         }
     }
 
-    /// Ends the watch of a directory that was at that path, unless it speaks under another one by
+    /// Ends the watch of a directory that was at that path, unless it reports under another path by
     /// now.
     fn end(&mut self, watch: Watch, path: &Path) {
         if self.paths.get(&watch).is_some_and(|current| current == path) {
@@ -204,7 +202,7 @@ impl Tree {
         }
     }
 
-    /// Ends all watches at and below a path, then watches what is there now.
+    /// Ends all watches at and below a path, then watches the directories that exist there now.
     fn rewatch(&mut self, path: &Path) {
         let below = self.watches.range(path.to_owned()..).take_while(|(each, _)| each.starts_with(path));
         let old: Vec<_> = below.map(|(path, watch)| (path.clone(), *watch)).collect();
@@ -223,9 +221,9 @@ impl Tree {
         if self.line.contains(&watch) && notice.name.is_none() {
             return self.change_of_line(watch, notice.what);
         }
-        // A watch that was taken away still has its last words in the queue.
+        // The queue may still contain events of a removed watch.
         let path = self.paths.get(&watch)?;
-        // What a directory says of itself, the one above it says too.
+        // An event of a directory itself is skipped: the watch of its parent reports it too.
         let path = path.join(notice.name?);
         let how = match notice.what {
             What::Created | What::MovedIn => How::Appeared,
@@ -240,7 +238,7 @@ impl Tree {
         Some(Change::At { path, how })
     }
 
-    /// Of the root itself, or of a directory above it.
+    /// Returns the change for an event of the root itself, or of a directory above it.
     fn change_of_line(&mut self, watch: Watch, what: What) -> Option<Change> {
         let root = self.line.last() == Some(&watch);
         match what {
@@ -257,7 +255,7 @@ impl Tree {
 }
 
 impl AsFd for Tree {
-    /// For who waits for other things too: readable when something has happened.
+    /// Returns a descriptor to wait for, together with others: readable when there is a change.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
@@ -283,7 +281,7 @@ mod tests {
         (dir, tree)
     }
 
-    /// What happened, as `how path`; equal ones in a row once.
+    /// Returns the changes as `how path`; equal ones in a row once.
     fn told(tree: &mut Tree) -> Vec<String> {
         let mut told: Vec<_> = tree
             .changes()
@@ -302,7 +300,7 @@ mod tests {
         tree.watches.keys().map(|path| path.to_str().unwrap()).collect()
     }
 
-    /// Each watched directory, and no other, tells of a file made in it, under its own path.
+    /// Checks that exactly these directories are watched, and report a file under their own path.
     fn hears(dir: &TempDir, tree: &mut Tree, expected: &[&str]) {
         tree.changes().unwrap();
         assert_eq!(watched(tree), expected);

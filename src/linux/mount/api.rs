@@ -1,10 +1,10 @@
-//! The calls that mount: a mount becomes visible in one step, complete, or not at all.
+//! Mount calls: a mount becomes visible in one step, complete, or not at all.
 //!
-//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody
-//! sees it, given all its flags and then moved onto the target. Until then it hangs on a
-//! descriptor: a kill leaves nothing. Every option is its own argument, so no comma can add
-//! another. Older kernels get mount(2) on the opened target; a bind, before 5.12, is then visible
-//! for a moment before it has its flags, as with everybody's mount(8).
+//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12), a mount is created detached,
+//! gets all its flags and is then moved onto the target. Until then only a descriptor holds it: a
+//! killed process leaves no mount behind. Every option is a separate argument, so a comma cannot
+//! add another one. Older kernels use mount(2) on the opened target. There, before 5.12, a bind
+//! mount is visible for a moment before it has its flags, as with every mount(8).
 
 mod classic;
 
@@ -25,10 +25,10 @@ use rustix::mount::{
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-/// The longest string that fsconfig(2) takes.
+/// Limit for one string of fsconfig(2), in bytes.
 const LONGEST_STRING: usize = 255;
 
-/// Which of the kernel's two ways is used.
+/// Kernel interface that is used to mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The mount API of Linux 5.2, 5.12 for binds.
@@ -46,7 +46,7 @@ pub struct NewMount<'a> {
     pub source: &'a str,
     /// Per-mount flags.
     pub flags: MountFlags,
-    /// Whether the superblock is read-only, too: the device is, or the type cannot be written.
+    /// True if the superblock is read-only too: the device is, or the type cannot be written.
     pub superblock_read_only: bool,
     /// The type's own options.
     pub options: &'a [Parameter<'a>],
@@ -64,11 +64,11 @@ pub struct Parameter<'a> {
 /// The value of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// It has none.
+    /// No value.
     None,
-    /// This text.
+    /// Plain text.
     Text(&'a str),
-    /// What must not be seen.
+    /// Value that must not be shown.
     Secret(&'a Secret),
 }
 
@@ -88,22 +88,22 @@ impl<'a> From<&'a FsOption> for Parameter<'a> {
     }
 }
 
-/// Something of the node to be shown elsewhere.
+/// A file or directory of the node to be bind-mounted elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct BindMount<'a> {
     /// Opened with `O_PATH`.
     pub source: BorrowedFd<'a>,
-    /// With the mounts below it.
+    /// True if the mounts below the source are included.
     pub recursive: bool,
     /// Per-mount flags.
     pub flags: MountFlags,
-    /// Whether later mounts travel.
+    /// Propagation of later mounts.
     pub propagation: Propagation,
-    /// Whether a source whose mount alone is read-only can be written to here.
+    /// True if the new mount may be writable although the source's mount alone is read-only.
     pub lift: bool,
 }
 
-/// Mounts a file system on `place`; the new mount's id.
+/// Mounts a file system on `place` and returns the new mount's id.
 pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
     let what = || format!("mount {} on {}", new.file_system, place.path().display());
     match way {
@@ -116,16 +116,17 @@ pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
     }
 }
 
-/// Puts what was made [detached] in its place; the new mount's id.
+/// Moves a [detached] mount onto its place and returns its id.
 pub fn put(detached: &OwnedFd, place: &Place) -> Result<u64> {
     attach(detached, place).with_context(|| format!("mount on {}", place.path().display()))
 }
 
-/// What is done to a new file system before anybody can see it; gets its root.
+/// Function that fills a new file system before it becomes visible. It gets the root directory.
 pub type Fill<'a> = dyn Fn(BorrowedFd<'_>) -> Result<()> + 'a;
 
-/// Mounts a file system that is filled first, and read-only only then; the new mount's id. On a
-/// kernel before 5.2, whoever looks at `place` meanwhile sees it being filled.
+/// Mounts a file system that is filled first and made read-only only afterwards.
+/// Returns the new mount's id. On a kernel before 5.2, the file system is visible at `place` while
+/// it is being filled.
 pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way) -> Result<u64> {
     let writable = NewMount { flags: MountFlags { read_only: false, ..new.flags }, ..*new };
     let what = || format!("mount {} on {}", new.file_system, place.path().display());
@@ -150,7 +151,8 @@ pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way
     Ok(id)
 }
 
-/// Makes a detached mount read-only; false before Linux 5.12, which can do it only in its place.
+/// Makes a detached mount read-only.
+/// Returns false before Linux 5.12, which can change only a mount that is already in its place.
 fn seal(root: &OwnedFd) -> rustix::io::Result<bool> {
     let set = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
     let change = raw::MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
@@ -160,13 +162,14 @@ fn seal(root: &OwnedFd) -> rustix::io::Result<bool> {
     }
 }
 
-/// The root of the mount on top at a place.
+/// Opens the root of the mount on top at a place.
 fn open_mount(place: &Place) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(place.parent(), place.name(), flags, Mode::empty())?)
 }
 
-/// Mounts a file system where nobody sees it; it is gone with its descriptor. Needs Linux 5.2.
+/// Mounts a file system detached.
+/// Needs Linux 5.2. The mount is invisible and disappears when its descriptor is closed.
 pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
     let what = || format!("make a file system of type {}", new.file_system);
     create(new).with_context(what).map_err(|error| too_old(error, "5.2"))
@@ -177,13 +180,13 @@ fn too_old(error: anyhow::Error, needed: &str) -> anyhow::Error {
     if is_unknown_call(&error) { Failure::new(Code::ToolMissing, text).into() } else { error }
 }
 
-/// fsconfig(2) takes no string of more than 255 bytes, mount(2) a page of them.
+/// Reports whether a value exceeds the 255 bytes of fsconfig(2). mount(2) takes a page of bytes.
 fn has_long_value(new: &NewMount<'_>) -> bool {
     let values = new.options.iter().filter_map(|option| option.value.bytes());
     values.chain([new.source.as_bytes()]).any(|value| value.len() > LONGEST_STRING)
 }
 
-/// Shows the source on `place`; the new mount's id.
+/// Bind-mounts the source on `place` and returns the new mount's id.
 pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
     let what = || format!("bind to {}", place.path().display());
     refuse_read_only_source(bind)?;
@@ -196,14 +199,15 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
     }
 }
 
-/// The source as a mount that nobody sees, for [`put`]; it goes with its descriptor. Linux 5.12.
+/// Clones the source as a detached mount, for [`put`].
+/// Needs Linux 5.12. The mount disappears when its descriptor is closed.
 pub fn tree(bind: &BindMount<'_>) -> Result<OwnedFd> {
     clone(bind).context("show a directory elsewhere").map_err(|error| too_old(error, "5.12"))
 }
 
-/// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev
-/// and noexec are set on the mount on top at `place` and those inside it, and none is lifted.
-/// Access times stay as they are.
+/// Restricts a mount that another program made, to what `flags` grant.
+/// Sets read-only, nosuid, nodev and noexec on the mount on top at `place` and on those inside it.
+/// No such flag is cleared. Access times stay as they are.
 pub fn restrict(place: &Place, flags: MountFlags, way: Way) -> Result<()> {
     let what = || format!("make {} {flags}", place.path().display());
     match way {
@@ -224,21 +228,23 @@ fn restrict_all(place: &Place, flags: MountFlags) -> Result<()> {
     Ok(raw::set_mount_attributes(mount.as_fd(), true, &change)?)
 }
 
-/// Unmounts the mount on top at `place`, following no symlink. `detach` is umount(8)'s `--lazy`.
+/// Unmounts the mount on top at `place`, without following a symlink.
+/// `detach` is umount(8)'s `--lazy`.
 pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
-    // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.
+    // Not sys-mount: its NOFOLLOW has the number of O_NOFOLLOW, which umount2(2) refuses.
     let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
 }
 
-/// Ends what waits in the mount on top at `place`: one whose program does not answer, which SIGKILL
-/// does not free while that lives. Whether it is unmounted as well, because nobody uses it.
+/// Aborts the pending requests of the mount on top at `place`, whose program does not answer.
+/// SIGKILL does not end the waiting processes while that program lives. Returns true if the mount
+/// is unmounted as well, because it is not in use.
 pub fn abort(place: &Place) -> bool {
     api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | UnmountFlags::FORCE).is_ok()
 }
 
-/// The mount must be on top of the target now; its id proves that it is the one that was made. What
-/// cannot be looked at is taken off again: the caller knows of no mount to undo.
+/// Returns the id of the mount on top of the target, which proves that it is the one just made.
+/// If the mount cannot be inspected, it is unmounted: the caller would not know of a mount to undo.
 fn id_at(place: &Place) -> Result<u64> {
     mount_on(place).inspect_err(|_| drop(unmount(place, true)))
 }
@@ -277,7 +283,7 @@ fn configure(context: &OwnedFd, new: &NewMount<'_>) -> rustix::io::Result<()> {
     api::fsconfig_create(context)
 }
 
-/// The kernel's own words, kept by the context (`e ext4: bad option`), say more than the errno.
+/// Adds the kernel's message from the context (`e ext4: bad option`): it says more than the errno.
 fn explain(errno: Errno, context: &OwnedFd, new: &NewMount<'_>) -> anyhow::Error {
     let mut words = Vec::new();
     let mut buffer = [0; 512];
@@ -342,8 +348,8 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, MountAttrFlags::union)
 }
 
-/// Moves the detached mount onto the name in the parent, without following a symlink there; its id.
-/// One that is elsewhere, because the directory was just renamed, is taken off there.
+/// Moves the detached mount onto the name in the parent, without following a symlink there. Returns
+/// the mount's id. A mount that is now elsewhere, because of a rename just now, is unmounted there.
 fn attach(detached: &OwnedFd, place: &Place) -> Result<u64> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     api::move_mount(detached, "", place.parent(), place.name(), flags)
@@ -353,7 +359,7 @@ fn attach(detached: &OwnedFd, place: &Place) -> Result<u64> {
     })
 }
 
-/// A mount cannot be more writable than what it shows.
+/// Refuses a writable mount of a read-only source: a mount cannot be more writable than its source.
 fn refuse_read_only_source(bind: &BindMount<'_>) -> Result<()> {
     let is_allowed = bind.flags.read_only || bind.lift;
     if !is_allowed && fstatvfs(bind.source).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
@@ -372,7 +378,7 @@ fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// Device and inode behind a descriptor, without asking any server.
+/// Returns device and inode behind a descriptor, without asking any server.
 pub fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(fd, "", flags, StatxFlags::TYPE | StatxFlags::INO)?;

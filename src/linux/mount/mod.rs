@@ -1,4 +1,4 @@
-//! Mounts: made so that they become visible in one step, listed, asked whether they answer.
+//! Mounts: made so that they become visible in one step, listed, checked for an answer.
 
 mod api;
 pub mod mount_health;

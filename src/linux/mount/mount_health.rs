@@ -1,5 +1,6 @@
-//! How many mounts are at once: whether each answers, and how full it is. Asked in processes of
-//! their own, because a mount whose server is silent holds up whoever asks, and no signal helps.
+//! Health of many mounts at once: whether each answers, and how full it is.
+//! Each check runs in a separate process: a mount whose server is silent blocks the process that
+//! asks, and no signal ends that.
 
 use crate::mount::mount_table;
 use crate::proc::process::{Ended, Worker};
@@ -9,42 +10,43 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How many are asked at a time: each is a process.
+/// Limit for the mounts that are checked at the same time: each takes one process.
 const AT_ONCE: usize = 64;
 
-/// No device has larger blocks.
+/// Size of the block that is read from a device, in bytes: no device has larger blocks.
 const BLOCK: usize = 4096;
 
-/// What statfs(2) calls btrfs.
+/// File system type of btrfs in statfs(2).
 const BTRFS: u32 = 0x9123_683E;
 
-/// How a mount is.
+/// Health of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vitals {
-    /// It answers.
+    /// The mount answers.
     Alive(Usage),
-    /// It answers with this number of the kernel's: whoever served it is gone.
+    /// The mount answers with this errno: its server is gone.
     Dead(i32),
-    /// Nothing, for as long as it was waited for.
+    /// The mount did not answer in time.
     Hung,
 }
 
-/// How full a file system is, in bytes. All zero where it does not know.
+/// Size and used space of a file system, in bytes.
+/// Both are zero if the file system does not know them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Its size.
     pub size: u64,
-    /// What is used of it.
+    /// Used part of it.
     pub used: u64,
 }
 
-/// Asks what is mounted at each path. Takes little longer than `patience` for each 64 of them.
+/// Checks the mount at each path. Takes little longer than `patience` for every 64 paths.
 pub fn of(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
     ask(paths, patience, answer)
 }
 
-/// The same, and the device below: a file system answers from memory long after who served its
-/// device has died.
+/// Checks the mounts as [`of`] does, and the device below each.
+/// A file system answers from memory long after the server of its device has died.
 pub fn with_devices(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
     ask(paths, patience, |path| match read_device(path) {
         Err(errno) => format!("dead {}\n", errno.raw_os_error()),
@@ -63,7 +65,7 @@ fn ask(paths: &[PathBuf], patience: Duration, answer: impl Fn(&Path) -> String) 
     Ok(vitals)
 }
 
-/// In the other process: `alive SIZE USED`, or `dead ERRNO`.
+/// Checks one mount, in the worker process. Returns `alive SIZE USED` or `dead ERRNO`.
 fn answer(path: &Path) -> String {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
     let asked = fs::statfs(path).and_then(|stat| {
@@ -71,7 +73,7 @@ fn answer(path: &Path) -> String {
         Ok(stat)
     });
     match asked {
-        // A root that may not be looked at belongs to a server that answers.
+        // A server that denies access to the root still answers.
         Err(Errno::ACCESS | Errno::PERM) => "alive 0 0\n".to_owned(),
         Err(errno) => format!("dead {}\n", errno.raw_os_error()),
         Ok(stat) => {
@@ -82,8 +84,8 @@ fn answer(path: &Path) -> String {
     }
 }
 
-/// The first block of the device that a file system is on, past the cache. What has none, or cannot
-/// be opened, is not asked.
+/// Reads the first block of the device below a file system, past the cache.
+/// A file system without a device, or whose device cannot be opened, is not checked.
 fn read_device(path: &Path) -> rustix::io::Result<()> {
     let Some(device) = device_below(path) else { return Ok(()) };
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -91,14 +93,15 @@ fn read_device(path: &Path) -> rustix::io::Result<()> {
     let mut room = vec![0; 2 * BLOCK];
     let aligned = room.as_ptr().align_offset(BLOCK);
     match rustix::io::pread(&device, &mut room[aligned..aligned + BLOCK], 0) {
-        // Of a device that cannot be read like that nothing is known.
+        // These errors do not tell the state of a device: it cannot be read in this way.
         Ok(_) | Err(Errno::INVAL | Errno::ACCESS | Errno::PERM | Errno::INTR) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-/// Where it is. A btrfs has a number that is no device's, so its mount says what it is on; of other
-/// file systems that word may be a tenant's.
+/// Returns the path of the device below a file system.
+/// A btrfs has a number that belongs to no device, so the source of its mount names the device. For
+/// other file systems a tenant may have chosen the source.
 fn device_below(path: &Path) -> Option<PathBuf> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let stat = fs::statx(fs::CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID).ok()?;
@@ -124,7 +127,7 @@ fn heard(ended: &Ended) -> Vitals {
     }
 }
 
-/// The kernel's words for a number of its own.
+/// Returns the kernel's text for an errno.
 pub fn words(number: i32) -> String {
     std::io::Error::from_raw_os_error(number).to_string()
 }

@@ -1,8 +1,7 @@
 //! The mount table of this process, /proc/self/mountinfo (`proc_pid_mountinfo(5)`).
 //!
-//! Reading it costs time with every mount of the node, so the usual way of a verb does without: it
-//! is read only when a target is already mounted and has to be recognised, or will not be
-//! unmounted.
+//! The cost of reading it grows with every mount of the node, so a verb normally does not read it.
+//! It is read only if a target is already mounted and has to be recognised, or cannot be unmounted.
 
 use anyhow::{Context, Result};
 use flexvol_protocol::ordered;
@@ -15,10 +14,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The table of this process.
+/// Mount table of this process.
 const OWN: &str = "/proc/self/mountinfo";
 
-/// One line.
+/// One line of a mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The mount's id, as statx(2) gives it.
@@ -27,48 +26,48 @@ pub struct Entry {
     pub parent: u64,
     /// Major and minor number of the file system.
     pub device: (u32, u32),
-    /// The directory of the file system that is its root.
+    /// Directory of the file system that is the mount's root.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// Path of the mount point.
     pub target: PathBuf,
-    /// Whether the mount, not the file system, is read-only.
+    /// True if the mount, not the file system, is read-only.
     pub read_only: bool,
     /// The file system's type.
     pub file_system: String,
-    /// What the type was mounted from.
+    /// Source that the file system was mounted from.
     pub source: OsString,
-    /// Whether the file system itself is read-only, in all its mounts.
+    /// True if the file system itself is read-only, in all its mounts.
     pub superblock_read_only: bool,
 }
 
 impl Entry {
-    /// The device as stat(2) has it.
+    /// Returns the device number in the form of stat(2).
     pub fn device_number(&self) -> u64 {
         rustix::fs::makedev(self.device.0, self.device.1)
     }
 }
 
-/// All entries, in the kernel's order: of several at one target the last is on top.
+/// Returns all entries, in the kernel's order: of several at one target, the last is on top.
 pub fn read() -> Result<Vec<Entry>> {
     Ok(parse_all(&own()?))
 }
 
-/// The entries of a table's text, for one that is not this process's.
+/// Parses the text of a mount table, for one of another process.
 pub fn parse_all(text: &[u8]) -> Vec<Entry> {
     text.split(|byte| *byte == b'\n').filter_map(parse).collect()
 }
 
-/// The entry on top at exactly this path.
+/// Returns the entry on top at exactly this path.
 pub fn at(target: &Path) -> Result<Option<Entry>> {
     Ok(read()?.into_iter().rfind(|entry| entry.target == target))
 }
 
-/// The entry of a mount.
+/// Returns the entry of a mount.
 pub fn by_id(id: u64) -> Result<Option<Entry>> {
     Ok(read()?.into_iter().find(|entry| entry.id == id))
 }
 
-/// The entries at and below a path, deepest first, so that they can be unmounted in this order.
+/// Returns the entries at and below a path, deepest first: in this order they can be unmounted.
 pub fn below(target: &Path) -> Result<Vec<Entry>> {
     let mut entries: Vec<_> = read()?.into_iter().filter(|entry| entry.target.starts_with(target)).collect();
     entries.reverse();
@@ -76,20 +75,20 @@ pub fn below(target: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The mounts inside a mount, in an order in which they can be unmounted. What hangs in another
-/// mount at the same path, below or above this one, is not among them.
+/// Returns the mounts inside a mount, in an order in which they can be unmounted.
+/// Leaves out mounts inside another mount at the same path, below or above this one.
 pub fn inside(mount: u64) -> Result<Vec<Entry>> {
     Ok(subtree(read()?, mount))
 }
 
-/// Whether mounts made below a path travel to other mount namespaces, by the innermost mount that
-/// the path is in; `None` if it is in none.
+/// Reports whether mounts made below a path propagate to other mount namespaces.
+/// The innermost mount that contains the path decides. Returns `None` if no mount contains it.
 pub fn is_shared(path: &Path) -> Result<Option<bool>> {
     Ok(peers(&own()?, path).map(|peers| peers.shared.is_some()))
 }
 
-/// Whether mounts that another process makes below a path appear here; `None` if its table cannot
-/// be read, or the path is in no mount.
+/// Reports whether mounts that another process makes below a path appear here.
+/// Returns `None` if its mount table cannot be read, or if no mount contains the path.
 pub fn appears_here(pid: u32, path: &Path) -> Result<Option<bool>> {
     let Ok(theirs) = std::fs::read(format!("/proc/{pid}/mountinfo")) else { return Ok(None) };
     let (Some(ours), Some(theirs)) = (peers(&own()?, path), peers(&theirs, path)) else { return Ok(None) };
@@ -101,14 +100,14 @@ fn own() -> Result<Vec<u8>> {
     std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")
 }
 
-/// The numbers of peer groups: what a mount gives its mounts to, and what it gets some from.
+/// Numbers of peer groups: `shared` gets the mounts made here, and mounts of `master` appear here.
 #[derive(Debug, PartialEq, Eq)]
 struct Peers {
     shared: Option<u64>,
     master: Option<u64>,
 }
 
-/// Of the innermost mount of a table that a path is in.
+/// Returns the peer groups of the innermost mount in a table that contains a path.
 fn peers(table: &[u8], path: &Path) -> Option<Peers> {
     let lines = table.split(|byte| *byte == b'\n');
     let around = lines
@@ -121,7 +120,7 @@ fn peers(table: &[u8], path: &Path) -> Option<Peers> {
     Some(Peers { shared: group(b"shared:"), master: group(b"master:") })
 }
 
-/// The longest wait the kernel is asked for.
+/// Limit for one wait in the kernel.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// The mount tables of several processes, held open to wait for their changes.
@@ -129,8 +128,8 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 pub struct Tables(Vec<File>);
 
 impl Tables {
-    /// Those of this process, of pid 1 and of `others`. One that cannot be opened is left out, but
-    /// for our own.
+    /// Opens the tables of this process, of pid 1 and of `others`.
+    /// Skips a table that cannot be opened; the table of this process must open.
     pub fn open(others: impl Iterator<Item = u32>) -> Result<Self> {
         let own = File::open(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
         let others = [1].into_iter().chain(others);
@@ -138,7 +137,7 @@ impl Tables {
         Ok(Self([own].into_iter().chain(others).collect()))
     }
 
-    /// All entries of all of them. A process that ended has none.
+    /// Returns all entries of all tables. A process that has ended has none.
     pub fn read(&mut self) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         self.0.retain_mut(|file| {
@@ -151,10 +150,10 @@ impl Tables {
         Ok(entries)
     }
 
-    /// Waits until one of them changes after it was read, at most so long.
+    /// Waits until one of the tables changes after it was read, but at most `patience`.
     pub fn wait(&self, patience: Duration) -> Result<()> {
         let mut fds: Vec<_> = self.0.iter().map(|file| PollFd::new(file, PollFlags::PRI)).collect();
-        // Whoever is more patient than the kernel can count waits again.
+        // A longer wait than the kernel can count is cut: the caller waits again.
         let timeout = Timespec::try_from(patience.min(LONGEST_WAIT)).context("a time out of range")?;
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -202,7 +201,7 @@ fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// The kernel writes space, tab, newline, backslash and `#` as a backslash and three octal digits.
+/// Decodes space, tab, newline, backslash and `#`: a backslash and three octal digits each.
 fn unescape(field: &[u8]) -> OsString {
     if !field.contains(&b'\\') {
         return OsStr::from_bytes(field).to_owned();

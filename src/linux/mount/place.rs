@@ -1,5 +1,5 @@
-//! The target as a name in an opened parent directory, so that no swap of a path component can lead
-//! us elsewhere.
+//! Mount target as a name in an opened parent directory: if a path component is swapped, the target
+//! still cannot lead elsewhere.
 
 use crate::fs::openat_beneath;
 use crate::mount::mount_table;
@@ -22,7 +22,7 @@ pub struct Place {
     path: PathBuf,
 }
 
-/// What is at a place right now.
+/// Current state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Nothing.
@@ -31,11 +31,11 @@ pub enum Look {
     Plain(FileType),
     /// A mount that answers.
     Mount(Mounted),
-    /// A mount whose server or daemon is gone; the errno it answers with.
+    /// A mount whose server or daemon is gone, with the errno that it returns.
     Dead(Errno),
 }
 
-/// For people.
+/// Text for messages.
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -50,27 +50,27 @@ impl fmt::Display for Look {
     }
 }
 
-/// How a mount is that was asked.
+/// Result of [`Place::ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Well.
+    /// The mount answers.
     Alive,
-    /// Whoever should answer is gone.
+    /// Every process that could answer is gone.
     Gone,
-    /// It has no root to show.
+    /// The mount answers, but does not return the attributes of its root.
     Refuses,
     /// It has not answered yet.
     Silent,
 }
 
-/// What a mount answers when it is asked for a sign of life.
+/// Result of the liveness check [`Place::pulse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulse {
-    /// Whatever it says, it lives.
+    /// The server answers, possibly with an error.
     Alive,
     /// Its server or daemon is gone.
     Dead,
-    /// Nothing, for as long as it was waited for.
+    /// No answer in time.
     Silent,
 }
 
@@ -84,8 +84,8 @@ pub struct Mounted {
 }
 
 impl Place {
-    /// Opens the parent: below kubelet's root no symlink is followed. `None` if the parent does not
-    /// exist.
+    /// Opens the parent directory, following no symlink below kubelet's root.
+    /// Returns `None` if the parent does not exist.
     pub fn open(target: &TargetPath) -> Result<Option<Self>> {
         let dir = VolumeDir::of(target);
         let (Some(above), Some(name)) = (dir.below.parent(), dir.below.file_name()) else {
@@ -96,11 +96,11 @@ impl Place {
         Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
-    /// The place of a mount inside the mount on top, at `target` in the mount table's spelling;
-    /// `None` if nothing, or only a symlink, leads there now.
+    /// Returns the place of a mount inside the mount on top. `target` is spelled as in the mount
+    /// table. Returns `None` if it does not exist now, or can be reached only through a symlink.
     ///
-    /// Looked up from the root of the mount on top: whatever is renamed in between, what is found
-    /// is inside.
+    /// The lookup starts at the root of the mount on top.
+    /// Even if something is renamed meanwhile, the result is inside that mount.
     pub fn inside(&self, target: &Path) -> Result<Option<Self>> {
         let Ok(below) = target.strip_prefix(self.resolved()?) else { return Ok(None) };
         let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return Ok(None) };
@@ -111,34 +111,33 @@ impl Place {
         Ok(Some(Self { parent, name: name.into(), path: target.to_owned() }))
     }
 
-    /// The target's path, for messages.
+    /// Returns the target's path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The parent directory.
+    /// Returns the parent directory.
     pub fn parent(&self) -> BorrowedFd<'_> {
         self.parent.as_fd()
     }
 
-    /// The name in the parent directory.
+    /// Returns the name in the parent directory.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// A path to the place that goes through the open parent: for system calls that take none but a
-    /// path.
+    /// Returns a path to the place through the open parent: for system calls that take only a path.
     pub fn through_parent(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
     }
 
-    /// The place as the mount table spells it, with the symlinks of the admin's root resolved.
+    /// Returns the path as in the mount table, with the symlinks of the admin's root resolved.
     pub fn resolved(&self) -> Result<PathBuf> {
         let link = format!("/proc/self/fd/{}", self.parent.as_raw_fd());
         Ok(std::fs::read_link(&link).with_context(|| format!("read {link}"))?.join(&self.name))
     }
 
-    /// The id of the mount on top, whether it answers or not.
+    /// Returns the id of the mount on top, also if the mount does not answer.
     pub fn mount_id(&self) -> Result<Option<u64>> {
         match self.look()? {
             Look::Missing | Look::Plain(_) => Ok(None),
@@ -147,8 +146,8 @@ impl Place {
         }
     }
 
-    /// The id of the mount on top that no other mount has before the next boot; `None` on a kernel
-    /// before 6.8, where an id is given away again once its mount is gone.
+    /// Returns the unique id of the mount on top: no other mount gets it before the next boot.
+    /// Returns `None` on a kernel before 6.8, where an id is reused once its mount is gone.
     pub fn unique_mount_id(&self) -> Option<u64> {
         /// `STATX_MNT_ID_UNIQUE`.
         const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -157,8 +156,9 @@ impl Place {
         (stat.stx_mask & UNIQUE.bits() != 0 && stat.stx_mnt_id != NO_ID).then_some(stat.stx_mnt_id)
     }
 
-    /// Asks the server or daemon behind it for a sign of life. [`look`](Self::look) does so only
-    /// where the kernel has to: this asks, in a process of its own, because that can hang.
+    /// Checks whether the server or daemon behind the mount answers.
+    /// Runs in a separate process, because the check can hang. [`look`](Self::look) asks the server
+    /// only where the kernel has to.
     pub fn pulse(&self, wait: Duration) -> Pulse {
         let asked = Worker::start(|| match self.sign_of_life() {
             Err(errno) if is_of_the_dead(errno) => DEAD.to_owned(),
@@ -171,9 +171,9 @@ impl Place {
         }
     }
 
-    /// Attributes of a directory may be answered from a cache; how full it is never is, by the
-    /// kernel. A program may know both by heart, so it is asked for a name that no one has; only
-    /// whether it answers counts.
+    /// Sends requests that the server has to answer. The kernel may answer attributes of a
+    /// directory from a cache, but never statfs(2). A program that serves the mount may cache both,
+    /// so the last request is for a random name that does not exist. Any answer to it counts.
     fn sign_of_life(&self) -> rustix::io::Result<()> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
         fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS)?;
@@ -183,8 +183,8 @@ impl Place {
         Ok(())
     }
 
-    /// Asks the mount on top, in a process of its own and at most for so long, how it is: how full,
-    /// which not every server knows, and what its root is.
+    /// Asks the mount on top for statfs(2), which not every server supports, and for its root's
+    /// attributes. Asks in a separate process and waits at most `wait`.
     pub fn ask(&self, wait: Duration) -> Answer {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
         let root = || fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS).map(drop);
@@ -201,10 +201,10 @@ impl Place {
         }
     }
 
-    /// Looks without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
+    /// Inspects the place without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
     ///
-    /// A kernel before 5.8 cannot say what is a mount, and an emulated one may forget its id: then
-    /// the mount table does.
+    /// A kernel before 5.8 does not report mounts here, and an emulated kernel may omit the mount
+    /// id: then the mount table is read.
     pub fn look(&self) -> Result<Look> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let asked = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID;
@@ -235,7 +235,8 @@ impl Place {
         Ok(entry.map_or(Look::Plain(kind), |entry| Look::Mount(Mounted { id: entry.id, root })))
     }
 
-    /// Makes the directory, 0750 as kubelet does, whatever the umask; false if it was there.
+    /// Creates the directory with mode 0750 as kubelet does, whatever the umask.
+    /// Returns false if the directory exists.
     pub fn make_directory(&self) -> Result<bool> {
         let wanted = Mode::from_raw_mode(0o750);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -248,13 +249,13 @@ impl Place {
         Ok(true)
     }
 
-    /// Removes the empty directory; one that is gone already is fine.
+    /// Removes the empty directory. Succeeds if it is already gone.
     pub fn remove_directory(&self) -> Result<()> {
         gone(fs::unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR))
             .with_context(|| format!("remove {}", self.path.display()))
     }
 
-    /// Puts an empty file in the place of the empty directory, to mount a file on.
+    /// Replaces the empty directory with an empty file, to mount a file on.
     pub fn turn_into_file(&self) -> Result<()> {
         self.remove_directory()?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -269,21 +270,21 @@ impl Place {
             .with_context(|| format!("remove {}", self.path.display()))
     }
 
-    /// Removes what is left of [`turn_into_file`](Self::turn_into_file); a file with content is
-    /// not ours to remove.
+    /// Removes the file that [`turn_into_file`](Self::turn_into_file) left, if it is empty.
+    /// Refuses to remove a file with content: flexvol did not make it.
     pub fn remove_file_if_empty(&self) -> Result<()> {
         let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         anyhow::ensure!(stat.st_size == 0, "{} is a file with content: move it away", self.path.display());
         self.remove_file()
     }
 
-    /// The directory, or the root of the mount on top of it.
+    /// Opens the directory, or the root of the mount on top of it.
     pub fn open_directory(&self) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         fs::openat(&self.parent, &self.name, flags, Mode::empty())
     }
 
-    /// The first few names in the directory; none if it is not one.
+    /// Returns the first few names in the directory; an empty list if it is not a directory.
     pub fn entries(&self) -> Result<Vec<String>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match fs::openat(&self.parent, &self.name, flags, Mode::empty()) {
@@ -296,16 +297,16 @@ impl Place {
     }
 }
 
-/// The id of no mount that somebody could unmount. qemu-user 7.2 says it of every mount.
+/// Invalid mount id: no mount that can be unmounted has it. qemu-user 7.2 reports it for every one.
 const NO_ID: u64 = 0;
 
-/// What the other process says of a dead mount.
+/// Reply of the worker process for a dead mount.
 const DEAD: &str = "dead\n";
 
-/// And of one that is well.
+/// Reply of the worker process for a healthy mount.
 const ALIVE: &str = "alive\n";
 
-/// Whether every process that could answer is gone.
+/// Reports whether the errno means that every process that could answer is gone.
 fn is_gone(errno: Errno) -> bool {
     [Errno::NOTCONN, Errno::CONNABORTED, Errno::NODEV].contains(&errno)
 }

@@ -1,11 +1,11 @@
-//! Who uses a mount: for the message of an unmount that fails, never to decide anything.
+//! Processes that use a mount: for the message of a failed unmount, never for a decision.
 
 use crate::proc::process;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// ` by nginx (pid 123), bash (pid 7)`, or nothing if no one is found: another mount namespace can
-/// hold it unseen.
+/// Returns ` by nginx (pid 123), bash (pid 7)`, or an empty text if no process is found: a process
+/// in another mount namespace can use the mount unseen.
 pub fn of(target: &Path) -> String {
     let users: Vec<_> = process::all().filter(|pid| uses(*pid, target)).map(describe).take(3).collect();
     if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) }
@@ -21,7 +21,7 @@ fn uses(pid: i32, target: &Path) -> bool {
         || files.into_iter().any(below)
 }
 
-/// By its name alone: among its words may be a secret.
+/// Describes a process by its name alone: its arguments may contain a secret.
 pub(crate) fn describe(pid: i32) -> String {
     format!("{} (pid {pid})", process::name(pid).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Requests to a daemon of root's, and its answers: each a length of four bytes and as much text.
+//! Requests to a daemon of root, and its answers: each is a length of four bytes and as much text.
 
 use crate::proc::deadline::Deadline;
 use crate::raw;
@@ -11,17 +11,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// No answer is longer.
+/// Limit for an answer, in bytes.
 const LIMIT: usize = 1 << 20;
 
-/// How often a socket is looked at that takes no connection now.
+/// Pause before the next attempt if a socket accepts no connection now.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The least time a socket can be told to wait.
+/// Shortest timeout that a socket accepts.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// What the daemon answers. Nobody but root can be it: neither who may write where the socket is,
-/// nor who serves it.
+/// Asks a daemon and returns its answer. Only root can be the daemon: only root may write to the
+/// directory of the socket, and the listening process belongs to root.
 pub fn ask(socket: &Path, request: &str, deadline: &Deadline) -> Result<Vec<u8>> {
     Conversation::begin(socket, deadline)?.ask(request, deadline)
 }
@@ -38,13 +38,13 @@ impl Conversation {
         Ok(Self { stream: connected(socket, deadline)? })
     }
 
-    /// The number of the process that listens; `None` if that has none in this PID namespace.
+    /// Returns the PID of the listening process; `None` if it has no PID in this PID namespace.
     pub fn listener(&self) -> Option<u32> {
         let pid = raw::peer(self.stream.as_fd()).ok()?.0;
         u32::try_from(pid).ok().filter(|pid| *pid > 0)
     }
 
-    /// What the daemon answers. Once this has failed, no further answer means anything.
+    /// Returns the daemon's answer. After a failure, no further answer is valid.
     pub fn ask(&mut self, request: &str, deadline: &Deadline) -> Result<Vec<u8>> {
         let stream = &mut self.stream;
         let length = u32::try_from(request.len())?.to_be_bytes();
@@ -72,7 +72,7 @@ fn connected(socket: &Path, deadline: &Deadline) -> Result<UnixStream> {
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let address = SocketAddrUnix::new(socket)?;
     while let Err(errno) = connect(&stream, &address) {
-        // As many wait already as the kernel lets wait.
+        // The kernel's queue for waiting connections is full.
         if errno != Errno::AGAIN || deadline.expired() {
             return Err(errno.into());
         }
@@ -84,7 +84,7 @@ fn connected(socket: &Path, deadline: &Deadline) -> Result<UnixStream> {
     Ok(stream)
 }
 
-/// Whether the process at the other end is root's, also in another PID namespace.
+/// Reports whether the process at the other end belongs to root, also in another PID namespace.
 pub fn is_root_s(socket: BorrowedFd<'_>) -> bool {
     raw::peer(socket).is_ok_and(|(_, user)| user == 0)
 }
@@ -97,7 +97,7 @@ fn fill(stream: &mut UnixStream, buffer: &mut [u8], deadline: &Deadline) -> Resu
         match stream.read(&mut buffer[filled..]) {
             Ok(0) => bail!("it ended the connection"),
             Ok(count) => filled += count,
-            // The time, or a signal: the deadline tells.
+            // Timeout or signal: the deadline decides.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR)) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,29 +1,29 @@
-//! A question for the addresses of a name, and what of a nameserver's answer is read: addresses,
+//! Query for the addresses of a name, and reader of a nameserver's answer: only addresses are read,
 //! and no other record (RFC 1035, RFC 3596).
 //!
-//! Whoever can reach the node's socket chooses these bytes. A library would read every kind of
-//! record that there is, to drop it; here a record is its name, skipped, and its data, whose length
-//! stands before it. No pointer is followed, so nothing goes round in circles.
+//! Any host that can reach the node's socket can choose these bytes. A library would parse every
+//! kind of record, only to drop it. Here the name of a record is skipped, and its data is taken by
+//! the length before it. No pointer is followed, so no loop is possible.
 
 use std::net::IpAddr;
 
-/// The class of the internet.
+/// Class of the internet.
 const INTERNET: u16 = 1;
 
-/// The first two bits of a length: what follows is a pointer to the rest of the name.
+/// First two bits of a length byte: a pointer to the rest of the name follows.
 const POINTER: u8 = 0xc0;
 
-/// The bit of the flags that an answer has.
+/// Flag bit of an answer.
 const IS_ANSWER: u16 = 0x8000;
 
-/// The bit of the flags that asks the nameserver to ask others.
+/// Flag bit that asks the nameserver to ask others.
 const ASK_OTHERS: u16 = 0x0100;
 
-/// The longest name and the longest of its labels, in bytes.
+/// Limits for a name and for each of its labels, in bytes.
 const NAME: usize = 255;
 const LABEL: usize = 63;
 
-/// What is asked for.
+/// Type of address to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Addresses of IPv4.
@@ -32,16 +32,16 @@ pub(crate) enum Kind {
     Aaaa = 28,
 }
 
-/// What a nameserver says.
+/// Answer of a nameserver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// How it went: 0, or a code of RFC 1035, 4.1.1.
+    /// Status: 0, or an error code of RFC 1035, 4.1.1.
     pub(crate) code: u8,
-    /// All addresses, in their order: also those of what the name is an alias for.
+    /// All addresses, in their order; if the name is an alias, those of its target.
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// The datagram that asks; `None` if `name` is none.
+/// Returns the datagram that asks; `None` if `name` is not a valid name.
 pub(crate) fn query(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
     let header = [id, ASK_OTHERS, 1, 0, 0, 0];
     let mut bytes: Vec<u8> = header.into_iter().flat_map(u16::to_be_bytes).collect();
@@ -59,12 +59,12 @@ pub(crate) fn query(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads a datagram; `None` if it is no answer to the question with this number, or not whole.
+/// Reads a datagram; `None` if it does not answer the question with this id, or is incomplete.
 pub(crate) fn answer(id: u16, bytes: &[u8]) -> Option<Answer> {
     let mut rest = Rest(bytes);
     let (answered, flags, questions, answers) =
         (rest.number()?, rest.number()?, rest.number()?, rest.number()?);
-    // How many authorities and other records there are: none of them is read.
+    // Numbers of authority and additional records, which are not read.
     rest.take(4)?;
     if answered != id || flags & IS_ANSWER == 0 {
         return None;
@@ -81,7 +81,7 @@ pub(crate) fn answer(id: u16, bytes: &[u8]) -> Option<Answer> {
     Some(Answer { code: flags.to_be_bytes()[1] & 0x0f, addresses })
 }
 
-/// What is still to be read.
+/// Bytes that are still to be read.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -106,10 +106,10 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// What follows the name of a record: an address is kept.
+    /// Reads the part of a record after its name, and keeps an address.
     fn record(&mut self, addresses: &mut Vec<IpAddr>) -> Option<()> {
         let (kind, class) = (self.number()?, self.number()?);
-        // How long it may be kept.
+        // Time to live.
         self.take(4)?;
         let length = self.number()?;
         let data = self.take(length.into())?;

@@ -8,11 +8,11 @@ use rustix::net::{recv, send, socket_with};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// No request takes the kernel longer, unless it waits for whom it must not wait for.
+/// Limit for an answer. The kernel takes longer only if it waits where it must not.
 const NETLINK_WAIT: Duration = Duration::from_secs(20);
 
-/// The family that knows the others, its command that asks for one, and what that takes and
-/// answers.
+/// Control family that knows the others, its command for finding one, and the attributes of that
+/// request and its answer.
 const CONTROL: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -21,7 +21,7 @@ const FAMILY_NAME: u16 = 2;
 /// `NLM_F_REQUEST | NLM_F_ACK`.
 const REQUEST: u16 = 1 | 4;
 
-/// `NLMSG_ERROR`, which is also what ends an answer.
+/// `NLMSG_ERROR`, which also ends an answer.
 const ERROR: u16 = 2;
 
 /// `NLA_F_NESTED`.
@@ -32,18 +32,18 @@ const HEADER: usize = 16;
 const COMMAND: usize = 4;
 const ATTRIBUTE: usize = 4;
 
-/// A family of the kernel's, as `nbd` is one.
+/// A family of the kernel, such as `nbd`.
 pub(crate) struct Family {
     socket: OwnedFd,
     id: u16,
 }
 
-/// What a request says, or an answer: numbered values.
+/// Content of a request or of an answer: numbered values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attributes(Vec<u8>);
 
 impl Family {
-    /// The family of this name; `None` if the kernel has it not, or not now.
+    /// Returns the family of this name; `None` if the kernel does not have it, or not now.
     pub(crate) fn find(name: &str) -> Result<Option<Self>> {
         let kind = Some(netlink::GENERIC);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, kind)
@@ -61,7 +61,7 @@ impl Family {
         }
     }
 
-    /// Asks, and waits for the answer; the kernel's refusal is an [`Errno`].
+    /// Sends a request and waits for the answer; a refusal of the kernel is an [`Errno`].
     pub(crate) fn request(&self, command: u8, attributes: &Attributes) -> Result<Attributes> {
         let length = u32::try_from(HEADER + COMMAND + attributes.0.len())?;
         let mut message = Vec::new();
@@ -85,7 +85,7 @@ impl Family {
     }
 }
 
-/// Whether that was the end of it.
+/// Reads a part of the answer. Returns true at its end.
 fn read_answer(mut bytes: &[u8], answer: &mut Attributes) -> Result<bool> {
     while bytes.len() >= HEADER {
         let length = u32::from_ne_bytes(bytes[..4].try_into()?) as usize;
@@ -119,27 +119,27 @@ impl Attributes {
         self
     }
 
-    /// With a text.
+    /// Adds a text.
     pub(crate) fn text(self, kind: u16, text: &str) -> Self {
         self.with(kind, format!("{text}\0").as_bytes())
     }
 
-    /// With a number of 32 bits.
+    /// Adds a number of 32 bits.
     pub(crate) fn short(self, kind: u16, number: u32) -> Self {
         self.with(kind, &number.to_ne_bytes())
     }
 
-    /// With a number of 64 bits.
+    /// Adds a number of 64 bits.
     pub(crate) fn long(self, kind: u16, number: u64) -> Self {
         self.with(kind, &number.to_ne_bytes())
     }
 
-    /// With others inside.
+    /// Adds nested values.
     pub(crate) fn nested(self, kind: u16, inside: &Self) -> Self {
         self.with(kind | NESTED, &inside.0)
     }
 
-    /// The value of that number.
+    /// Returns the value with this number.
     pub(crate) fn find(&self, wanted: u16) -> Option<&[u8]> {
         let mut rest = self.0.as_slice();
         loop {

@@ -1,4 +1,4 @@
-//! The network.
+//! Network: names, connections, sockets of daemons, netlink.
 
 pub mod daemon_socket;
 pub(crate) mod dns;

@@ -1,7 +1,7 @@
-//! Names, addresses and connections: finding a server before the kernel is asked to.
+//! Names, addresses and connections: finds a server before the kernel has to.
 //!
-//! The kernel's own clients wait for minutes, or for ever, for a server that does not answer, and
-//! say little about why. Here each question has a limit and an answer in words.
+//! The kernel's own clients wait for minutes, or forever, for a server that does not answer, and
+//! say little about the reason. Here each request has a time limit and a clear error.
 
 use super::dns::{self, Kind};
 use crate::proc::deadline::Deadline;
@@ -11,26 +11,26 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;
 
-/// Where a nameserver listens.
+/// Port of a nameserver.
 const DNS: u16 = 53;
 
-/// How often a nameserver is asked, and how long each time: a datagram can be lost.
+/// Number of questions to a nameserver, and limit for each answer: a datagram can be lost.
 const ATTEMPTS: u32 = 3;
 const NAMESERVER_WAIT: Duration = Duration::from_secs(2);
 
-/// What a nameserver answers about a name that there is not.
+/// Status of an answer for a name that does not exist.
 const NO_SUCH_NAME: u8 = 3;
 
-/// The largest datagram that a nameserver sends to who asked for no more.
+/// Size of the largest datagram that a nameserver sends if the client did not ask for more.
 const DATAGRAM: usize = 512;
 
-/// The addresses of a name, or the address that it is; not without one. For a driver with an option
-/// nameserver.
+/// Returns the addresses of a name, or the address that the name itself is; an error without any.
+/// For a driver with an option nameserver.
 pub fn addresses(name: &str, nameserver: Option<IpAddr>, deadline: &Deadline) -> Result<Vec<IpAddr>> {
     found(name, nameserver, hint(nameserver), deadline)
 }
 
-/// The same for a driver without.
+/// Does the same for a driver without that option.
 pub fn addresses_here(name: &str, deadline: &Deadline) -> Result<Vec<IpAddr>> {
     found(name, None, "", deadline)
 }
@@ -51,12 +51,12 @@ fn found(name: &str, nameserver: Option<IpAddr>, hint: &str, deadline: &Deadline
     }
 }
 
-/// Of this node, as it has to appear to a server that accepts a connection within `patience`.
+/// Returns this node's address towards a server, which must accept a connection within `patience`.
 pub fn connect(server: SocketAddr, patience: Duration) -> Result<IpAddr> {
     Ok(connection(server, patience)?.local_addr().context("ask for our own address")?.ip())
 }
 
-/// A connection to a server that accepts it within `patience`.
+/// Connects to a server, which must accept within `patience`.
 pub fn connection(server: SocketAddr, patience: Duration) -> Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&server, patience).map_err(|error| match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Failure::new(
@@ -71,7 +71,7 @@ pub fn connection(server: SocketAddr, patience: Duration) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// The same without asking the server: by the route to it.
+/// Returns this node's address towards a server by the route alone, without asking the server.
 pub fn route_to(server: SocketAddr) -> Result<IpAddr> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -80,7 +80,7 @@ pub fn route_to(server: SocketAddr) -> Result<IpAddr> {
     Ok(socket.local_addr().context("ask for our own address")?.ip())
 }
 
-/// As every other program of the node does.
+/// Looks up a name as every other program of the node does.
 fn look_up(name: &str) -> Vec<IpAddr> {
     match (name, 0).to_socket_addrs() {
         Ok(found) => distinct(found.map(|address| address.ip())),
@@ -88,7 +88,7 @@ fn look_up(name: &str) -> Vec<IpAddr> {
     }
 }
 
-/// One after the other, each once.
+/// Returns the addresses in their order, each once.
 fn distinct(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     addresses.fold(Vec::new(), |mut found, address| {
         if !found.contains(&address) {
@@ -105,7 +105,7 @@ fn ask(server: SocketAddr, name: &str) -> Result<Vec<IpAddr>> {
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     })
     .context("make a socket")?;
-    // Only its answers are taken.
+    // Accepts only answers of this server.
     socket.connect(server).with_context(|| format!("find a route to the nameserver {}", server.ip()))?;
     socket.set_read_timeout(Some(NAMESERVER_WAIT))?;
     for kind in [Kind::A, Kind::Aaaa] {
@@ -123,7 +123,7 @@ fn asked_for(socket: &UdpSocket, server: SocketAddr, name: &str, kind: Kind) -> 
     let query = dns::query(id, name, kind).ok_or_else(no_name)?;
     let mut buffer = [0; DATAGRAM];
     for _ in 0..ATTEMPTS {
-        // One without a listener shows with the next call.
+        // A missing listener is reported by the next call.
         if socket.send(&query).is_err() {
             continue;
         }
@@ -135,7 +135,7 @@ fn asked_for(socket: &UdpSocket, server: SocketAddr, name: &str, kind: Kind) -> 
     Err(unknown(format!("the nameserver {} does not answer: check option nameserver", server.ip())))
 }
 
-/// What a datagram says; `None` if it is no answer to this question.
+/// Returns the addresses in a datagram; `None` if it does not answer this question.
 pub fn answer(id: u16, bytes: &[u8]) -> Option<Result<Vec<IpAddr>>> {
     let dns::Answer { code, addresses } = dns::answer(id, bytes)?;
     let why = match code {
@@ -171,7 +171,7 @@ mod tests {
         Deadline::after(crate::pace::deadline(20))
     }
 
-    /// A nameserver on the loopback that answers so many questions, and is gone.
+    /// A nameserver on the loopback that answers `times` questions and then ends.
     fn nameserver(times: usize, reply: impl Fn(&Packet<'_>) -> Vec<u8> + Send + 'static) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -1,6 +1,6 @@
-//! A root directory with nothing in it but the node's programs and their libraries: for a program
-//! that reads what a tenant has written, and would open whatever that names. It sees no file, no
-//! device and no process of the node but those that are shown to it, and no network.
+//! Root directory that contains only the node's programs and their libraries: for a program that
+//! reads tenant data and would open any file that is named there. The program sees no network, and
+//! only those files, devices and processes of the node that are shown to it.
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
@@ -10,24 +10,24 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What programs are made of, by its name in `/`: directories, or links to some.
+/// Names in `/` of programs and their libraries: directories, or links to directories.
 pub(super) const SYSTEM: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "nix", "gnu"];
 
-/// Where libraries are, and where systemd is asked for a scope.
+/// Files for finding libraries, and for asking systemd for a scope.
 const FILES: [&str; 3] = ["etc/ld.so.cache", "run/systemd/private", "run/dbus/system_bus_socket"];
 
-/// How much memory: for names.
+/// Memory limit, in bytes: enough for names.
 const ROOM: u64 = 1 << 20;
 
-/// The directory that is to be the root. It lasts as long as the mount table that it was made in.
+/// Directory that becomes the root. It exists as long as the mount namespace that it was made in.
 #[derive(Debug)]
 pub struct BareRoot {
     path: PathBuf,
 }
 
 impl BareRoot {
-    /// Makes it in place of a directory, which is covered: only in a mount table that no one else
-    /// sees.
+    /// Makes the root on top of a directory, which is covered.
+    /// Only in a mount namespace that no other process sees.
     pub fn make(name: &str, directory: &Path) -> Result<Self> {
         crate::proc::namespace::cover(name, directory, Some(ROOM))?;
         let root = Self { path: directory.to_owned() };
@@ -41,8 +41,8 @@ impl BareRoot {
                 root.show(Path::new(name), &file, true)?;
             }
         }
-        // qemu tries there whether the kernel has the locks that it needs, and goes without if it
-        // has not.
+        // qemu checks there whether the kernel has the locks that it needs, and otherwise works
+        // without them.
         root.device("null")?;
         Ok(root)
     }
@@ -58,13 +58,13 @@ impl BareRoot {
         }
     }
 
-    /// Where something in it is, seen from outside.
+    /// Returns the path of a place in it, as seen from outside.
     pub fn at(&self, place: &Path) -> PathBuf {
         self.path.join(place.strip_prefix("/").unwrap_or(place))
     }
 
-    /// Shows a file or a directory of the node in it, which was opened in this mount table; without
-    /// what is mounted below.
+    /// Shows a file or a directory of the node in it, without the mounts below.
+    /// `source` must have been opened in this mount namespace.
     pub fn show(&self, place: &Path, source: &OwnedFd, read_only: bool) -> Result<()> {
         let at = self.at(place);
         let what = || format!("show {}", place.display());
@@ -84,14 +84,14 @@ impl BareRoot {
         fs::create_dir_all(self.at(place)).with_context(|| format!("make {}", place.display()))
     }
 
-    /// Shows a device of the node's in it.
+    /// Shows a device of the node in it.
     pub fn device(&self, name: &str) -> Result<()> {
         let place = Path::new("dev").join(name);
         let device = Path::new("/").join(&place);
         self.show(&place, &open(&device)?, false)
     }
 
-    /// For [`Invocation::within`](crate::proc::invocation::Invocation::within).
+    /// Opens the root for [`Invocation::within`](crate::proc::invocation::Invocation::within).
     pub fn open(&self) -> Result<OwnedFd> {
         open(&self.path)
     }
@@ -102,12 +102,12 @@ fn open(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).with_context(|| format!("open {}", path.display()))
 }
 
-/// The path that an open file has now.
+/// Returns the current path of an open file.
 pub fn path_of(file: &OwnedFd) -> Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).context("look where a file is")
 }
 
-/// A file that was opened in another mount table, opened in this one by the path that it had there.
+/// Opens a file again that was opened in another mount namespace, by the path that it had there.
 pub fn again(opened: &OwnedFd, path: &Path) -> Result<OwnedFd> {
     let here = open(path)?;
     let number = |fd: &OwnedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));

@@ -1,4 +1,4 @@
-//! A process that this one has started: whether it has ended, what it prints, and its end by force.
+//! Child process of this one: whether it has ended, its output, and signals to its group.
 
 pub use rustix::process::{Pid, Signal};
 
@@ -13,24 +13,24 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A pipe that no program inherits unless it is given to it: the reading end and the writing one.
+/// Makes a pipe that a program inherits only if it is given to it: reading end and writing end.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// Lets a pipe hold no more than the kernel must: a page.
+/// Reduces a pipe to the smallest size that the kernel allows: a page.
 pub fn make_smallest(pipe: BorrowedFd<'_>) -> io::Result<()> {
-    // Rounded up.
+    // The kernel rounds up.
     fcntl_setpipe_size(pipe, 1)?;
     Ok(())
 }
 
-/// From now on [`read_now`] does not wait.
+/// Makes [`read_now`] on this pipe return without waiting.
 pub fn do_not_wait(pipe: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?)
 }
 
-/// What there is to read; `None` if there is nothing now, and 0 at the end.
+/// Reads the available bytes; `None` if there are none now, and 0 at the end.
 pub fn read_now(pipe: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match rustix::io::read(pipe, buffer) {
         Ok(length) => Ok(Some(length)),
@@ -39,7 +39,7 @@ pub fn read_now(pipe: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<us
     }
 }
 
-/// Waits until one of these can be read, a signal comes, or so long.
+/// Waits until one of these can be read, a signal arrives, or the timeout ends.
 pub fn wait_for<'a>(fds: impl Iterator<Item = &'a OwnedFd>, timeout: Duration) -> io::Result<()> {
     let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
@@ -49,21 +49,22 @@ pub fn wait_for<'a>(fds: impl Iterator<Item = &'a OwnedFd>, timeout: Duration) -
     }
 }
 
-/// Readable once the process has ended; `None` where the kernel has no such thing (`pidfd_open`,
-/// Linux 5.3).
+/// Returns a descriptor that is readable once the process has ended; `None` on a kernel without
+/// `pidfd_open` (Linux 5.3).
 pub fn end_of(pid: Pid) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Whether a child has ended. It is not reaped: until then its group's number is not used again.
+/// Reports whether a child has ended.
+/// It is not reaped: until then its group's number is not reused.
 pub fn has_ended(pid: Pid) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    // Of one that is traced, stops are told as well.
+    // Stops of a traced child are reported as well.
     let ended = |status: WaitIdStatus| status.exited() || status.killed() || status.dumped();
     Ok(waitid(WaitId::Pid(pid), options)?.is_some_and(ended))
 }
 
-/// Sends a signal to a whole group. If no process is left, that is as good.
+/// Sends a signal to a whole group. It is no error if no process is left.
 pub fn signal_group(leader: Pid, signal: Signal) {
     let _ = kill_process_group(leader, signal);
 }

@@ -1,30 +1,30 @@
-//! What time it is.
+//! Current time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time since 1970; zero on a node whose clock is before that.
+/// Returns the time since 1970; zero on a node whose clock is before that.
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The same in whole seconds, as records keep it.
+/// Returns the same in whole seconds, as in records.
 pub fn seconds() -> u64 {
     since_1970().as_secs()
 }
 
-/// How long this boot has lasted, also while the node slept, in nanoseconds: the same for all of
-/// its processes, and never set back.
+/// Returns the time since boot in nanoseconds, including sleep of the node: the same for all
+/// processes of the node, and never set back.
 pub fn since_boot() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
     now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The time of day as in every line: RFC 3339, in UTC, with milliseconds.
+/// Returns the current time as in every log line: RFC 3339, in UTC, with milliseconds.
 pub fn now() -> String {
     timestamp(since_1970())
 }
 
-/// The same for a time since 1970.
+/// Formats a time since 1970 in the same way.
 ///
 /// ```
 /// # use flexvol_linux::proc::clock::timestamp;
@@ -38,8 +38,8 @@ pub fn timestamp(since_1970: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The day of the Gregorian calendar that many days after 1970-01-01. Years here begin in March, so
-/// that February, whose length varies, comes last.
+/// Returns the date in the Gregorian calendar, `days` after 1970-01-01.
+/// Years begin in March here, so that February, whose length varies, comes last.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const IN_400_YEARS: u64 = 146_097;

@@ -1,5 +1,5 @@
-//! A program that serves a mount for as long as it is there: started, watched until it does, and
-//! left alone.
+//! Program that serves a mount as long as the mount exists: started, watched until it serves, and
+//! then left alone.
 
 use crate::proc::helper::{Invocation, last_words};
 use crate::proc::scope::{Entrance, Scope};
@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, ExitStatus, Stdio};
 
-/// How much of what it says is kept, in bytes, from the beginning.
+/// Limit for the output that is kept, in bytes, from the beginning.
 const LOG_SIZE: usize = 1 << 16;
 
 /// A program that was started and may have ended.
@@ -24,12 +24,12 @@ pub struct Daemon {
 }
 
 impl Invocation {
-    /// Starts it in a session and a scope of its own; it outlives us.
+    /// Starts the daemon in a session and a scope of its own; it outlives us.
     ///
-    /// It inherits no descriptor but the three standard ones. Standard input is what
-    /// [`Invocation::stdin`] said and then its end. The two others are a piece of memory that
-    /// cannot grow: a pipe would end it as soon as we are gone, and a file would fill the disk of
-    /// who talks for years.
+    /// It inherits only the three standard descriptors.
+    /// Standard input is the text of [`Invocation::stdin`], then its end. The other two are a piece
+    /// of memory that cannot grow: a pipe would end the daemon as soon as we are gone, and a file
+    /// would fill the disk if the daemon writes for years.
     pub fn launch(mut self, scope: &Scope) -> Result<Daemon> {
         let log = log()?;
         let input = match &self.stdin {
@@ -55,17 +55,17 @@ impl Invocation {
 }
 
 impl Daemon {
-    /// Its number.
+    /// Returns its PID.
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
-    /// How it ended; nothing while it runs.
+    /// Returns its exit status; `None` while it runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("look at a daemon")
     }
 
-    /// What it has said so far, without secrets, as one line for a message.
+    /// Returns its output so far, without secrets, as one line for a message.
     pub fn words(&self) -> String {
         let mut bytes = vec![0; LOG_SIZE];
         let length = self.log.read_at(&mut bytes, 0).unwrap_or(0);
@@ -73,7 +73,7 @@ impl Daemon {
         self.told(text.trim_end_matches('\0'))
     }
 
-    /// The same of what it has written elsewhere.
+    /// Does the same for a text that it has written elsewhere.
     pub fn told(&self, text: &str) -> String {
         last_words(&self.masked.clean(text))
     }
@@ -87,7 +87,7 @@ fn log() -> Result<File> {
     Ok(log.into())
 }
 
-/// The reading end of a pipe that holds all of it.
+/// Returns the reading end of a pipe that contains all bytes.
 fn filled_pipe(bytes: &[u8]) -> Result<Stdio> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let size = fcntl_setpipe_size(&writer, bytes.len().max(1 << 12))?;
@@ -188,7 +188,7 @@ mod tests {
         let script = "ls /proc/self/fd | wc -l; ps -o sid= -p $$ | tr -d ' '; echo $$";
         let (_, words) = to_its_end(shell(script).launch(&scope).unwrap());
         let words: Vec<_> = words.split("; ").collect();
-        // Three, and that of ls on the directory itself.
+        // Three descriptors, and the one of ls for the directory itself.
         assert_eq!((words[0], words[1]), ("4", words[2]), "{words:?}");
         scope.end(Duration::ZERO);
     }

@@ -1,4 +1,4 @@
-//! Until when something may take, and whether the process was told to stop meanwhile.
+//! Deadline of a call, which a request to stop ends as well.
 
 use crate::proc::signal;
 use flexvol_protocol::failure::{Code, Failure, Result};
@@ -13,35 +13,35 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Ends when `allowed` has passed from now on, or when a signal tells the process to stop.
+    /// Ends when `allowed` has passed from now on, or when a signal asks the process to stop.
     pub fn after(allowed: Duration) -> Self {
         Self { end: Instant::now().checked_add(allowed), allowed, heeds_signals: true }
     }
 
-    /// The same for work that must also be done once the process was told to stop: undoing what the
-    /// call did.
+    /// Creates a deadline for a rollback of the call, which must also be done after a request to
+    /// stop.
     pub fn for_undo(allowed: Duration) -> Self {
         Self { heeds_signals: false, ..Self::after(allowed) }
     }
 
-    /// The same, but it ends so much sooner: for who leaves some of it to others.
+    /// Returns a deadline that ends earlier by this time, which is left to others.
     #[must_use]
     pub fn sooner(self, by: Duration) -> Self {
         Self { end: self.end.map(|end| end.checked_sub(by).unwrap_or(end)), ..self }
     }
 
-    /// What is left; zero once it passed.
+    /// Returns the remaining time; zero once it has passed.
     pub fn remaining(&self) -> Duration {
         self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether the time is over. Says nothing about signals, [`Deadline::check`] does.
+    /// Reports whether the time is over. Ignores signals; [`Deadline::check`] respects them.
     pub fn expired(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// Fails with `Timeout` once the time is over or the process was told to stop; called at least
-    /// every 100 ms or every mebibyte by whatever takes long. `doing` completes the sentence:
+    /// Fails with `Timeout` once the time is over or the process was asked to stop.
+    /// Long work calls it at least every 100 ms or every mebibyte. `doing` completes the sentence:
     /// `making an xfs file system`.
     pub fn check(&self, doing: &str) -> Result<()> {
         self.check_signals(doing)?;
@@ -52,7 +52,7 @@ impl Deadline {
         Ok(())
     }
 
-    /// The same without the time: for a short step that is worth doing late.
+    /// Checks for a request to stop, not for the time: for a short step that is worth doing late.
     pub fn check_signals(&self, doing: &str) -> Result<()> {
         if self.heeds_signals && signal::interrupted() {
             return Err(Failure::new(Code::Timeout, format!("told to stop while {doing}")));

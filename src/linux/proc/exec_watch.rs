@@ -1,7 +1,7 @@
-//! Who executes a file: fanotify(7), Linux 5.0, with `CAP_SYS_ADMIN`.
+//! Executions of a file: fanotify(7), Linux 5.0, with `CAP_SYS_ADMIN`.
 //!
-//! The kernel names the process, also after the file was renamed. A process in a PID namespace that
-//! is not below ours has no number here.
+//! The kernel reports the process, also after the file was renamed.
+//! A process in a PID namespace that is not below ours has no PID here.
 
 use crate::proc::signal;
 use anyhow::{Context as _, Result};
@@ -10,17 +10,18 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Executions of one file, from the mark on.
+/// Watch for executions of files, from its start on.
 #[derive(Debug)]
 pub struct ExecWatch(Fanotify);
 
 impl ExecWatch {
-    /// Watches a file. `None` where the kernel cannot tell, or this process may not ask.
+    /// Watches a file.
+    /// `None` if the kernel does not support this, or if this process is not permitted.
     pub fn of(file: &Path) -> Option<Self> {
         Self::of_any(&[file])
     }
 
-    /// The same of several.
+    /// Watches several files.
     pub fn of_any(files: &[&Path]) -> Option<Self> {
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
         let fanotify = Fanotify::init(flags, EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC).ok()?;
@@ -31,8 +32,8 @@ impl ExecWatch {
         Some(Self(fanotify))
     }
 
-    /// The numbers of the processes that have executed it since the last call; waits for the first
-    /// at most so long.
+    /// Returns the PIDs of the processes that have executed a file since the last call.
+    /// Waits for the first one at most `patience`.
     pub fn wait(&self, patience: Duration) -> Result<Vec<i32>> {
         if !signal::wait_readable(self.0.as_fd(), Some(patience)).context("wait for an execution")? {
             return Ok(Vec::new());
@@ -56,8 +57,8 @@ mod tests {
     fn the_process_is_told_whatever_the_file_is_called_by_then() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-        // Written by another process: ours forks in other threads, and a descriptor for writing
-        // would be busy.
+        // Another process writes the file: other threads of this one fork, and their copies of a
+        // descriptor for writing would make it busy.
         assert!(Command::new("cp").args(["/bin/sh".as_ref(), old.as_os_str()]).status().unwrap().success());
         let Some(executions) = ExecWatch::of(&old) else {
             return println!("SKIP executions: fanotify needs CAP_SYS_ADMIN and Linux 5.0");

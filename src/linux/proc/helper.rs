@@ -1,9 +1,9 @@
 //! Helper programs: `mkfs.xfs`, `mount.nfs`, `e2fsck`.
 //!
-//! What is run is an [`Invocation`]; who runs it is a [`Runner`]. On the host a helper is found in
-//! fixed directories only, gets an environment and a set of descriptors built from nothing, and is
-//! over when its deadline is: whatever it or its children do, [`HostRunner`] comes back. See
-//! `supervise`.
+//! An [`Invocation`] describes what to run, and a [`Runner`] runs it.
+//! On the host, a helper is searched in fixed directories only, and its environment and descriptors
+//! are built from nothing. It ends at its deadline at the latest: [`HostRunner`] returns whatever
+//! the helper and its children do. See `supervise`.
 
 use crate::errno::Missing;
 use crate::fs::root::Root;
@@ -26,51 +26,51 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Where helpers are looked for, and their `PATH`. The distribution's own come before what an admin
-/// added.
+/// Directories in which helpers are searched, and their `PATH`.
+/// Those of the distribution come before those of the admin.
 pub const DIRECTORIES: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
-/// How many bytes of a last word go into a message: the rest of it has to fit, too.
+/// Limit for last words in a message, in bytes: the rest of the message has to fit, too.
 const LAST_WORDS: usize = 400;
 
-/// Who runs helper programs: this process on its own node, or someone in a container that has
-/// them.
+/// Runner of helper programs: this process on its own node, or a process in a container that has
+/// the programs.
 pub trait Runner: fmt::Debug + Sync {
     /// Fails with [`Missing`] if there is no program of this plain name.
     fn find(&self, name: &str) -> Result<()>;
 
-    /// Runs it to its end; any exit status is `Ok`.
+    /// Runs a program to its end; any exit status is `Ok`.
     ///
-    /// Fails with [`Missing`] or `ToolMissing` if there is no such program. Once `deadline` is
-    /// over, or this process is told to stop, the program is ended with all that it has started,
-    /// and this fails with `Timeout`.
+    /// Fails with [`Missing`] or `ToolMissing` if there is no such program.
+    /// If `deadline` passes, or this process is asked to stop, it ends the program with all that
+    /// the program has started, and fails with `Timeout`.
     fn run(&self, invocation: Invocation, deadline: &Deadline) -> Result<HelperExit>;
 }
 
-/// The runner of the node itself: programs are processes of ours, found in [`DIRECTORIES`].
+/// Runner on the node itself: programs are child processes, searched in [`DIRECTORIES`].
 ///
-/// At its deadline one and its process group get SIGTERM, two seconds later SIGKILL. Only for the
-/// main thread or one that outlives the call: the kernel kills the program when the thread that
-/// started it is gone (`PR_SET_PDEATHSIG`).
+/// At the deadline, a program and its process group get SIGTERM, two seconds later SIGKILL.
+/// Only for the main thread or one that outlives the call: the kernel kills the program when the
+/// thread that started it ends (`PR_SET_PDEATHSIG`).
 #[derive(Clone, Copy, Debug)]
 pub struct HostRunner;
 
-/// Who runs the helper programs of a call, and until when.
+/// Runner and deadline for the helper programs of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Tools<'a> {
-    /// Who.
+    /// Runner of the programs.
     pub runner: &'a dyn Runner,
-    /// Until when.
+    /// Deadline of the programs.
     pub deadline: &'a Deadline,
 }
 
 impl<'a> Tools<'a> {
-    /// Those of the node itself.
+    /// Returns the tools of the node itself.
     pub fn of_host(deadline: &'a Deadline) -> Self {
         Self { runner: &HostRunner, deadline }
     }
 
-    /// The same with another deadline.
+    /// Returns the same tools with another deadline.
     pub fn until<'b>(&self, deadline: &'b Deadline) -> Tools<'b>
     where
         'a: 'b,
@@ -78,17 +78,17 @@ impl<'a> Tools<'a> {
         Tools { runner: self.runner, deadline }
     }
 
-    /// Whether there is a program of this name.
+    /// Reports whether there is a program of this name.
     pub fn has(&self, name: &str) -> bool {
         self.runner.find(name).is_ok()
     }
 
-    /// See [`Runner::run`].
+    /// Runs a program as [`Runner::run`] does.
     pub fn run(&self, invocation: Invocation) -> Result<HelperExit> {
         self.runner.run(invocation, self.deadline)
     }
 
-    /// The same, but every exit status except 0 is an error with the program's last words.
+    /// Runs a program. Every exit status except 0 is an error with the program's last words.
     pub fn run_to_success(&self, invocation: Invocation) -> Result<HelperExit> {
         let name = invocation.name();
         let outcome = self.run(invocation)?;
@@ -99,16 +99,16 @@ impl<'a> Tools<'a> {
     }
 }
 
-/// How a helper ended.
+/// Result of a helper.
 #[derive(Debug)]
 pub struct HelperExit {
     /// Exit status or signal.
     pub status: ExitStatus,
-    /// The last 4 KiB of standard output and standard error together, without the secrets it was
-    /// given. Of an [answering](Invocation::answering) helper standard error alone.
+    /// The last 4 KiB of standard output and standard error together, without the helper's secrets.
+    /// For an [answering](Invocation::answering) helper, standard error alone.
     pub output: String,
     /// The first 64 KiB of the standard output of an [answering](Invocation::answering) helper,
-    /// without secrets; else empty.
+    /// without secrets; empty for other helpers.
     pub answer: String,
 }
 
@@ -137,8 +137,8 @@ impl Runner for HostRunner {
 }
 
 impl Program {
-    /// Where it is on this node. Fails with [`Missing`], or with `ToolMissing` where a path names
-    /// no executable regular file.
+    /// Returns its path on this node. Fails with [`Missing`], or with `ToolMissing` if a path does
+    /// not name an executable regular file.
     pub(crate) fn path(&self) -> Result<PathBuf> {
         let path = match self {
             Self::Named(name) => {
@@ -184,13 +184,13 @@ impl Invocation {
         let bounds = self.bounds(program)?;
         supervise::prepare(&mut command, std::mem::take(&mut self.kept), bounds, self.last);
         let child = command.spawn()?;
-        // Only the helper may hold the other ends of the pipes: otherwise their end would never be
-        // seen.
+        // Only the helper may hold the other ends of the pipes: otherwise their end is never
+        // reached.
         drop(command);
         Running::new(child, (reader, answer), feed, self.redactor())
     }
 
-    /// The same program, started by another.
+    /// Returns the same program, started through another command.
     pub(crate) fn behind(mut self, words: &[String]) -> Result<Self> {
         let (first, rest) = words.split_first().context("nothing to start a program with")?;
         let own = self.program.path()?.into_os_string();
@@ -200,7 +200,7 @@ impl Invocation {
         Ok(self)
     }
 
-    /// What it is kept in; made once.
+    /// Takes the restrictions of the program. Only for one call.
     pub(crate) fn bounds(&mut self, program: &Path) -> Result<Bounds> {
         let rules = self.reach.take().map(|reach| reach.program(program).rules()).transpose()?.flatten();
         Ok(Bounds { root: self.root.take(), rules })
@@ -218,29 +218,29 @@ impl Invocation {
 
 #[cfg(test)]
 impl Invocation {
-    /// On the host, for tests.
+    /// Runs it on the host, for tests.
     pub(crate) fn run(self, deadline: &Deadline) -> Result<HelperExit> {
         Tools::of_host(deadline).run(self)
     }
 
-    /// The same.
+    /// Runs it on the host, for tests; fails unless it exits with 0.
     pub(crate) fn run_to_success(self, deadline: &Deadline) -> Result<HelperExit> {
         Tools::of_host(deadline).run_to_success(self)
     }
 }
 
 impl HelperExit {
-    /// Whether it exited with 0.
+    /// Reports whether it exited with 0.
     pub fn success(&self) -> bool {
         self.status.success()
     }
 
-    /// `mkfs.xfs failed (exit 1): its last words`.
+    /// Describes the result: `mkfs.xfs failed (exit 1): its last words`.
     pub fn describe(&self, name: &str) -> String {
         self.to_error(name).to_string()
     }
 
-    /// The error that every exit status except 0 is.
+    /// Returns the error for an exit status other than 0.
     pub fn to_error(&self, name: &str) -> Failed {
         let how = match (self.status.code(), self.status.signal()) {
             (Some(code), _) => format!("exit {code}"),
@@ -250,12 +250,12 @@ impl HelperExit {
     }
 }
 
-/// A helper that ran, and did not succeed: `mkfs.xfs failed (exit 1): its last words`.
+/// Error of a helper that ran but did not succeed: `mkfs.xfs failed (exit 1): its last words`.
 #[derive(Debug)]
 pub struct Failed {
     name: String,
     how: String,
-    /// The end of what it said, as one line; empty if it said nothing.
+    /// End of its output, as one line; empty without output.
     pub words: String,
 }
 
@@ -271,7 +271,7 @@ impl fmt::Display for Failed {
 
 impl Error for Failed {}
 
-/// The end of what a helper said, as one line for a message.
+/// Returns the end of a helper's output, as one line for a message.
 pub fn last_words(output: &str) -> String {
     let line = one_line(output, usize::MAX);
     match line.len().checked_sub(LAST_WORDS) {
@@ -280,7 +280,7 @@ pub fn last_words(output: &str) -> String {
     }
 }
 
-/// Whether a node can execute a file. `root` is where its file system begins.
+/// Reports whether a node can execute a file. `root` is the root of its file system.
 pub fn runs(root: &Path, path: &Path) -> bool {
     let reached = Root::open(root).and_then(|root| root.reach(path)).ok();
     let there = reached.filter(|reached| reached.missing.as_os_str().is_empty());
@@ -351,7 +351,7 @@ mod tests {
     fn an_opened_program_runs_whatever_has_its_name_now() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sh");
-        // By another process: a file this one writes could be busy when it is executed.
+        // Copied by another process: a file that this one writes could be busy when executed.
         Invocation::of("cp").args([Path::new("/bin/sh"), &path]).run_to_success(&within(10)).unwrap();
         let program = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -391,7 +391,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"content").unwrap();
         file.rewind().unwrap();
-        // One that was carelessly left open for everybody.
+        // A descriptor that was left open for all programs by mistake.
         let careless = tempfile::tempfile().unwrap();
         rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
         let mut helper = Invocation::of("sh");
@@ -434,13 +434,13 @@ mod tests {
 
     #[test]
     fn signals_are_as_in_a_fresh_process() {
-        // Both are inherited across exec, unless someone cares.
+        // Both are inherited across exec unless they are reset.
         raw::set_disposition(SIGUSR2, SigHandler::SigIgn).unwrap();
         SigSet::from(SIGUSR1).thread_block().unwrap();
         let status = shell("grep -E '^Sig(Blk|Ign)' /proc/self/status").run(&within(10)).unwrap().output;
         for line in status.lines() {
             let mask = u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();
-            // Above 31 are the C library's own and the real-time ones, which no one here touches.
+            // Above 31 are the signals of the C library and the real-time ones: never changed.
             assert_eq!(mask & 0x7fff_ffff, 0, "{line}");
         }
         let group = shell("cut -d' ' -f1,5 /proc/$$/stat").run(&within(10)).unwrap().output;

@@ -1,5 +1,4 @@
-//! What is to be run as a helper program: data, until a [`Runner`](super::helper::Runner) carries
-//! it out.
+//! Description of a helper program to run: data, until a [`Runner`](super::helper::Runner) runs it.
 
 use crate::proc::bare_root::BareRoot;
 use crate::proc::reach::Reach;
@@ -11,10 +10,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A program, its arguments, environment and standard input, and what it may hold on to.
+/// A program, its arguments, environment and standard input, and the resources that it may keep.
 ///
-/// What only a process of this node can be given, such as an open file, is told by
-/// [`only_on_host`](Self::only_on_host): a runner elsewhere refuses it.
+/// Some resources, such as an open file, can be given only to a process of this node.
+/// [`only_on_host`](Self::only_on_host) reports them: a runner elsewhere refuses the invocation.
 #[derive(Debug)]
 pub struct Invocation {
     pub(crate) program: Program,
@@ -30,30 +29,30 @@ pub struct Invocation {
     pub(crate) last: Signal,
 }
 
-/// Which program.
+/// Program to run.
 #[derive(Debug)]
 pub(crate) enum Program {
-    /// The one of this plain name, where its runner looks for programs.
+    /// The program of this plain name, where its runner searches programs.
     Named(String),
-    /// The one at this absolute path.
+    /// The program at this absolute path.
     At(PathBuf),
-    /// The one that was opened. The program does not inherit the descriptor.
+    /// A program that was opened. It does not inherit the descriptor.
     Opened(OwnedFd),
 }
 
 impl Invocation {
-    /// The program of this plain name. It must come from this program, never from options: one
-    /// with a slash in it is not found.
+    /// Describes the program of this plain name.
+    /// The name must come from our code, never from options: a name with a slash is not found.
     pub fn of(name: &str) -> Self {
         Self::new(Program::Named(name.to_owned()))
     }
 
-    /// The program at an absolute path, as an admin configures one.
+    /// Describes the program at an absolute path, for example one that an admin configured.
     pub fn at(path: &Path) -> Self {
         Self::new(Program::At(path.to_owned()))
     }
 
-    /// The program that was opened, whatever has its name now.
+    /// Describes a program that was opened, whatever file has its name now.
     pub fn opened(program: OwnedFd) -> Self {
         Self::new(Program::Opened(program))
     }
@@ -75,7 +74,7 @@ impl Invocation {
         }
     }
 
-    /// What it is called in messages: the last part of its path.
+    /// Returns its name for messages: the last part of its path.
     pub fn name(&self) -> String {
         match &self.program {
             Program::Named(name) => name.clone(),
@@ -84,8 +83,8 @@ impl Invocation {
         }
     }
 
-    /// What it needs that only a process of this node can have; none if it can run elsewhere, such
-    /// as in a container.
+    /// Returns a resource that only a process of this node can have; `None` if the program can run
+    /// elsewhere, for example in a container.
     pub fn only_on_host(&self) -> Option<&'static str> {
         let needs = [
             (matches!(self.program, Program::Opened(_)), "a program that was opened"),
@@ -97,8 +96,8 @@ impl Invocation {
         needs.into_iter().find_map(|(needs, what)| needs.then_some(what))
     }
 
-    /// The same program as a directory has it, with that as its root: by chroot(8), which looks for
-    /// it there in the usual directories.
+    /// Runs the program of the same name in another root directory, through chroot(8), which
+    /// searches it there in the usual directories.
     #[must_use]
     pub fn inside(mut self, root: &Path) -> Self {
         let own = OsString::from(self.name());
@@ -115,35 +114,35 @@ impl Invocation {
         self
     }
 
-    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C`, `HOME=/` and who
-    /// started it, for the call after one that is killed.
+    /// Adds a variable to the environment. Otherwise it contains `PATH`, `LC_ALL=C`, `LANG=C`,
+    /// `HOME=/` and the name of the caller, for the call after a killed one.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
-    /// What it reads from standard input; without this, nothing. It is masked in everything the
-    /// helper says.
+    /// Sets the standard input, which is empty otherwise.
+    /// The text is masked in all output of the helper.
     #[must_use]
     pub fn stdin(mut self, secret: Secret) -> Self {
         self.stdin = Some(secret);
         self
     }
 
-    /// Secrets it can get hold of otherwise: masked, too. Here and not by the caller, who sees only
-    /// the end of the output, which may begin in the middle of one.
+    /// Adds secrets that the helper knows in another way: they are masked, too. The caller could
+    /// not do it: it sees only the end of the output, which may begin in the middle of a secret.
     #[must_use]
     pub fn mask<'a>(mut self, secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         self.masked.extend(secrets.into_iter().cloned());
         self
     }
 
-    /// Lets the helper and its children inherit a copy of `fd` and returns the path to give it as
-    /// an argument, `/proc/self/fd/12`: so it works on the file that was checked, whatever became
-    /// of its name.
+    /// Lets the helper and its children inherit a copy of `fd`.
+    /// Returns the path to give it as an argument, `/proc/self/fd/12`: so it works on the file that
+    /// was checked, whatever file has its name now.
     pub fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<PathBuf> {
-        // Above the three standard descriptors, which the child gets again.
+        // Above the three standard descriptors, which are replaced in the child.
         let copy = fcntl_dupfd_cloexec(fd, 3).context("copy a descriptor for a helper")?;
         let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
         self.kept.push(copy);
@@ -157,70 +156,69 @@ impl Invocation {
         Ok(self)
     }
 
-    /// Lets it see nothing but this root and what is in it, and no network.
+    /// Restricts it to this root and its content, without network.
     pub fn within(mut self, root: &BareRoot) -> Result<Self> {
         self.root = Some(root.open()?);
         Ok(self)
     }
 
-    /// Lets it open nothing but what is granted, if the kernel can keep it from that.
+    /// Restricts it to files that are granted, if the kernel supports this.
     #[must_use]
     pub fn reaching(mut self, reach: Reach) -> Self {
         self.reach = Some(reach);
         self
     }
 
-    /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its
-    /// process group is killed once it ended. Standard output must then be closed by the daemon;
-    /// no one reads it any more.
+    /// Keeps the processes that it leaves running, such as a FUSE daemon.
+    /// Without this, its whole process group is killed once it has ended. The daemon must close its
+    /// standard output, which has no reader any more.
     #[must_use]
     pub fn daemon(mut self) -> Self {
         self.daemon = true;
         self
     }
 
-    /// What it prints on standard output is wanted, and a warning on standard error must not get
-    /// into it.
+    /// Returns its standard output separately: a warning on standard error must not get into it.
     #[must_use]
     pub fn answering(mut self) -> Self {
         self.answering = true;
         self
     }
 
-    /// If this process is killed it is told to end, and not killed: what it leaves half done is
-    /// worse than that it runs on for a moment. It should be [`holding`](Self::holding) a lock.
+    /// Asks it to end if this process is killed, instead of killing it: an unfinished result is
+    /// worse than a helper that runs on for a moment. Use it with [`holding`](Self::holding).
     #[must_use]
     pub fn ending_well(mut self) -> Self {
         self.last = Signal::TERM;
         self
     }
 
-    /// Its arguments.
+    /// Returns its arguments.
     pub fn words(&self) -> &[OsString] {
         &self.args
     }
 
-    /// What it has in its environment besides the usual.
+    /// Returns its environment variables except the usual ones.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         &self.env
     }
 
-    /// What it reads, if anything.
+    /// Returns its standard input, if any.
     pub fn input(&self) -> Option<&Secret> {
         self.stdin.as_ref()
     }
 
-    /// What is masked besides that.
+    /// Returns the secrets that are masked besides the input.
     pub fn secrets(&self) -> &[Secret] {
         &self.masked
     }
 
-    /// Whether its standard output is [wanted](Self::answering).
+    /// Reports whether its standard output is returned [separately](Self::answering).
     pub fn is_answering(&self) -> bool {
         self.answering
     }
 
-    /// Masks what it says.
+    /// Returns the redactor for its output.
     pub fn redactor(&self) -> Redactor {
         Redactor::new(self.stdin.iter().chain(&self.masked))
     }

@@ -1,5 +1,4 @@
-//! Modules of the kernel, which loads those of file systems by itself, and those of other things
-//! only when told.
+//! Kernel modules: the kernel loads those of file systems automatically, others only on request.
 
 use crate::proc::helper::{Invocation, Tools};
 use anyhow::{Context as _, Result};
@@ -7,7 +6,7 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::fs;
 use std::path::Path;
 
-/// Loads a module, unless what it brings is there. Fails with `ToolMissing` and what to do.
+/// Loads a module, unless the path that it provides exists. Fails with `ToolMissing` and the fix.
 pub fn load(name: &str, brings: &Path, tools: Tools<'_>) -> Result<()> {
     if brings.exists() {
         return Ok(());
@@ -24,8 +23,8 @@ pub fn load(name: &str, brings: &Path, tools: Tools<'_>) -> Result<()> {
     }
 }
 
-/// Whether the kernel has a file system, or a module of its name to load; `None` if that cannot be
-/// told, as in a container without the node's modules.
+/// Reports whether the kernel has a file system, or a module of its name to load.
+/// `None` if this cannot be determined, for example in a container without the node's modules.
 pub fn has_file_system(name: &str) -> Option<bool> {
     let known = fs::read_to_string("/proc/filesystems").ok()?;
     if known.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
@@ -34,7 +33,7 @@ pub fn has_file_system(name: &str) -> Option<bool> {
     has(name)
 }
 
-/// Whether the kernel has a module loaded, built in or to load; `None` if that cannot be told.
+/// Reports whether a module is loaded, built in or loadable; `None` if this cannot be determined.
 pub fn has(name: &str) -> Option<bool> {
     if Path::new("/sys/module").join(name.replace('-', "_")).exists() {
         return Some(true);
@@ -46,7 +45,7 @@ pub fn has(name: &str) -> Option<bool> {
     Some(is_listed(name, &loadable) || is_listed(name, &builtin))
 }
 
-/// In the names of files a dash may stand for what is an underscore to the kernel.
+/// Searches a list of module files, whose names may have a dash for an underscore of the kernel.
 fn is_listed(name: &str, list: &str) -> bool {
     let file = format!("/{}.ko", name.replace('-', "_"));
     list.lines().any(|line| line.split(':').next().is_some_and(|path| path.replace('-', "_").contains(&file)))

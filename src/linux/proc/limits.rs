@@ -7,22 +7,22 @@ use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use std::io;
 use std::process::Command;
 
-/// How much a process may use up, and those it starts; `None` is as much as this one.
+/// Limits of a process and of those it starts; `None` is the limit of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// How many descriptors it may have open.
+    /// Number of descriptors that it may have open.
     pub files: Option<u64>,
-    /// How many processes its user may have. Root may have any number.
+    /// Number of processes that its user may have. Root may have any number.
     pub processes: Option<u64>,
-    /// How many bytes a file may have that it writes.
+    /// Size of a file that it writes, in bytes.
     pub file_size: Option<u64>,
-    /// Whether it can start no process, as on a node that has none left; threads it can. For root,
-    /// too.
+    /// True if it cannot start a process, as on a node that has none left; it can start threads.
+    /// Applies to root, too.
     pub alone: bool,
 }
 
 impl Limits {
-    /// Only the soft limits: the program may raise them again.
+    /// Sets the soft limits only: the program may raise them again.
     fn set(self) -> io::Result<()> {
         let all = [
             (Resource::Nofile, self.files),
@@ -40,7 +40,7 @@ impl Limits {
     }
 }
 
-/// What the driver and the programs it starts need at least: descriptors, bytes of stack, and bytes
+/// Minimum that the driver and the programs it starts need: descriptors, bytes of stack, and bytes
 /// of a file.
 const NEEDED: [(resource::Resource, u64); 3] = [
     (resource::Resource::RLIMIT_NOFILE, 1024),
@@ -48,11 +48,11 @@ const NEEDED: [(resource::Resource, u64); 3] = [
     (resource::Resource::RLIMIT_FSIZE, resource::RLIM_INFINITY),
 ];
 
-/// Raises the limits of this process that are lower than what a driver needs, as far as it may:
-/// limits that were set for kubelet must not keep a driver from recording what it has mounted.
+/// Raises the limits of this process that are below the needs of a driver, as far as permitted:
+/// limits that were set for kubelet must not prevent a driver from recording its mounts.
 pub fn lift() {
     for (resource, needed) in NEEDED {
-        // Not rustix's, which takes for granted that the kernel answers.
+        // Not rustix: it assumes that the kernel always answers.
         let Ok((current, most)) = resource::getrlimit(resource) else { continue };
         if current < needed && resource::setrlimit(resource, needed, most.max(needed)).is_err() {
             let _ = resource::setrlimit(resource, most, most);
@@ -60,7 +60,7 @@ pub fn lift() {
     }
 }
 
-/// The command starts with these limits and this umask, whatever this process has.
+/// Makes the command start with these limits and this umask, whatever this process has.
 pub fn impose(command: &mut Command, limits: Limits, mask: Option<u32>) {
     if limits == Limits::default() && mask.is_none() {
         return;

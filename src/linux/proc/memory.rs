@@ -1,5 +1,5 @@
-//! What others could see of this process's memory: in a core, among the arguments it was started
-//! with, in what it has given back.
+//! Protection of this process's memory from others: in core dumps, in the arguments it was started
+//! with, and in freed memory.
 
 pub use crate::raw::Wiping;
 
@@ -11,31 +11,30 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 use zeroize::Zeroizing;
 
-/// What stands where a secret stood.
+/// Character that replaces a secret.
 const MASKED: u8 = b'*';
 
-/// Where in /proc/self/stat, behind the name, the arguments begin and end (`proc_pid_stat(5)`:
-/// fields 48 and 49).
+/// Fields of /proc/self/stat, counted after the name, with the begin and the end of the arguments
+/// (`proc_pid_stat(5)`: fields 48 and 49).
 const BEGIN: usize = 45;
 const END: usize = 46;
 
-/// Neither this process nor any that it starts leaves a core: no one reads in a file what no one
-/// may see.
+/// Disables core dumps of this process and of those that it starts: a file must not show secrets.
 ///
-/// One byte is the limit, and not none: to a program that takes cores the kernel hands one whatever
-/// the limit is, but for this one.
+/// The limit is one byte, not zero: a program that collects cores gets one from the kernel with any
+/// limit except this one.
 pub fn refuse_dumps() {
     let limit = |bytes| setrlimit(Resource::Core, Rlimit { current: Some(bytes), maximum: Some(bytes) });
-    // Who may not raise it has none.
+    // An error means that the limit is zero and must not be raised.
     let _ = limit(1).or_else(|_| limit(0));
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Overwrites each argument of this process that holds `mark`: here, and, where everybody on the
-/// node can read them (/proc/PID/cmdline), the values of the JSON keys that have it; the rest says
-/// for whom this process works.
+/// Overwrites each argument of this process that contains `mark`.
+/// In /proc/PID/cmdline, which everybody on the node can read, only the values of the JSON keys
+/// with the mark are overwritten: the rest shows for whom this process works.
 ///
-/// Fails where there is no /proc; the copies here are overwritten in any case.
+/// Fails without /proc; the copies in this process are overwritten in any case.
 pub fn forget_arguments(arguments: &mut [OsString], mark: &[u8]) -> Result<()> {
     let marked = arguments.iter_mut().filter(|argument| holds(argument.as_encoded_bytes(), mark));
     let forgotten = marked.map(|argument| drop(Zeroizing::new(std::mem::take(argument).into_vec()))).count();
@@ -57,7 +56,7 @@ fn forget_shown(mark: &[u8]) -> Result<()> {
     Ok(memory.write_all_at(&shown, begin)?)
 }
 
-/// Of `"<mark>key":"value"` the value; where it is no such thing, all that follows.
+/// Masks the value in `"<mark>key":"value"`. If the text has another form, masks all that follows.
 fn mask_values(text: &mut [u8], mark: &[u8]) {
     let mut rest = text;
     while let Some(at) = rest.windows(mark.len().max(1)).position(|part| part == mark) {
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
     use crate::proc::process::{Ended, Worker};
 
-    /// Nothing but itself: the flags are for whole processes.
+    /// Runs `work` in a process of its own: the flags are for whole processes.
     fn elsewhere(work: impl FnOnce() -> String) -> String {
         match Worker::start(work).unwrap().wait(crate::pace::deadline(30)) {
             Ended::Replied(line) => line,

@@ -1,4 +1,4 @@
-//! Processes: this one and those it starts, what may become of them, and when.
+//! Processes: this one and those it starts, their limits, deadlines and end.
 
 pub mod bare_root;
 pub mod child;

@@ -1,4 +1,4 @@
-//! A mount table of one's own.
+//! Mount namespaces of our own.
 
 use crate::proc::process;
 use crate::raw;
@@ -13,13 +13,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the way back is tried: the kernel may be out of memory for a moment.
+/// Limit for retrying the return: the kernel may be out of memory for a moment.
 const WAY_BACK: Duration = Duration::from_secs(2);
 
-/// Gives this process and what it starts a mount table of their own: nothing they mount is seen
-/// outside, and the kernel unmounts it all when the last of them is gone.
+/// Gives this process and its children a mount namespace of their own: their mounts are invisible
+/// outside, and the kernel unmounts all of them when the last of these processes is gone.
 ///
-/// Fails with `Denied` without the right to do so.
+/// Fails with `Denied` without the permission to do so.
 pub fn enter() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| match errno {
         nix::Error::EPERM => anyhow::Error::from(not_allowed()),
@@ -29,24 +29,24 @@ pub fn enter() -> Result<()> {
         .context("make the mount namespace private")
 }
 
-/// Does something where no mount is seen by anybody else: what is not handed on is gone afterwards.
+/// Runs `work` where no other process sees its mounts: those that are not passed on disappear.
 ///
-/// Only for a process with one thread, whose working directory is then `/`.
+/// Only for a process with one thread. Its working directory is `/` afterwards.
 pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let ours = fs::File::open("/proc/self/ns/mnt").context("open /proc/self/ns/mnt: is /proc mounted?")?;
-    // Who may not return must not go.
+    // Without the permission to return, the namespace must not be left.
     setns(&ours, CloneFlags::CLONE_NEWNS).map_err(|errno| match errno {
         nix::Error::EPERM => anyhow::Error::from(not_allowed_back()),
         errno => anyhow::Error::from(errno).context("enter the mount namespace"),
     })?;
-    // Also who failed halfway is elsewhere by now.
+    // Also after a failure halfway: the process is in the other namespace by then.
     let done = enter().and_then(|()| work());
     return_to(&ours);
     done
 }
 
-/// Whoever cannot return must end: it would undo, and look whether it is done, where no one else
-/// is. Its supervisor cleans up after it.
+/// Returns to our namespace, or ends the process: it would otherwise roll back, and check the
+/// result, in a namespace that no other process sees. Its supervisor cleans up.
 fn return_to(ours: &fs::File) {
     let start = Instant::now();
     while setns(ours, CloneFlags::CLONE_NEWNS).is_err() {
@@ -57,16 +57,16 @@ fn return_to(ours: &fs::File) {
     }
 }
 
-/// What programs need that are about to run; the kernel's own file systems are among it.
+/// Directories that new programs need, including the kernel's own file systems.
 const SYSTEM: [&str; 9] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"];
 
-/// And these, without what is mounted below them: systemd listens in the second.
+/// Needed mounts without the ones below them: systemd listens in the second one.
 const EXACTLY: [&str; 2] = ["/", "/run"];
 
-/// Does something in a mount table that has nothing but the node's system and the mounts that lead
-/// to `kept`: what is started there and stays holds no volume, and sees none that is mounted later.
+/// Runs `work` in a mount namespace that has only the node's system and the mounts that lead to
+/// `kept`. A process that is started there and stays holds no volume, and sees no later volume.
 ///
-/// Only for a process with one thread, whose working directory is then `/`.
+/// Only for a process with one thread. Its working directory is `/` afterwards.
 pub fn secluded<T>(kept: &[&Path], work: impl FnOnce() -> Result<T>) -> Result<T> {
     privately(|| {
         let is_needed = |target: &Path| {
@@ -76,15 +76,15 @@ pub fn secluded<T>(kept: &[&Path], work: impl FnOnce() -> Result<T>) -> Result<T
         };
         let mounts = crate::mount::mount_table::read()?;
         for mount in mounts.iter().rev().filter(|mount| !is_needed(&mount.target)) {
-            // What hangs on another that is gone by now is gone, too.
+            // A mount inside another one that is gone by now is gone, too.
             let _ = unmount(&mount.target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
         work()
     })
 }
 
-/// Covers a directory, in a namespace of our own, with memory; its root. The mount table has the
-/// name for its source. Without a size it is the kernel's default.
+/// Covers a directory with a tmpfs, in a namespace of our own, and returns its root.
+/// `name` is the source in the mount table. Without `size`, the kernel's default applies.
 pub fn cover(name: &str, directory: &Path, size: Option<u64>) -> Result<OwnedFd> {
     let limit = size.map(|size| format!(",size={size}")).unwrap_or_default();
     let data = CString::new(format!("mode=700{limit}"))?;
@@ -103,19 +103,19 @@ fn not_allowed_back() -> Failure {
     Failure::new(Code::Denied, text)
 }
 
-/// Covers /run, in the namespace of [`enter`], with an empty one of its own: what is left there
-/// then is known.
+/// Covers /run, in the namespace of [`enter`], with an empty tmpfs, so that all files that are left
+/// there are known.
 pub fn cover_run() -> Result<()> {
     match mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=16m"))
     {
-        // A node without /run has nothing to be covered.
+        // A node without /run has nothing to cover.
         Err(Errno::NOENT) => Ok(()),
         mounted => mounted.context("mount an empty /run"),
     }
 }
 
-/// The other processes that share our mount table, as `1234 (name)`. After [`enter`] all of them
-/// are our descendants.
+/// Returns the other processes that share our mount namespace, as `1234 (name)`.
+/// After [`enter`], all of them are our descendants.
 pub fn companions() -> Result<Vec<String>> {
     let namespace = |process: PathBuf| fs::read_link(process.join("ns/mnt"));
     let ours = namespace("/proc/self".into()).context("read /proc/self/ns/mnt: is /proc mounted?")?;

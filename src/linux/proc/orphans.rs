@@ -1,14 +1,14 @@
-//! What a call that was killed has left running.
+//! Orphans: processes that a killed call has left running.
 //!
-//! The kernel ends a helper with the process that started it, but not what the helper has started
-//! itself: `rm -rf` of a script, a fetch of git's. That would go on while the next call looks at
-//! the same directory or device.
+//! The kernel ends a helper with the process that started it, but not the processes that the helper
+//! has started: `rm -rf` of a script, a fetch of git. They would continue while the next call works
+//! on the same directory or device.
 //!
-//! So every helper has in its environment who started it, and what it starts inherits that. Whoever
-//! holds a [lock](crate::fs::lock) says so in its file. A file of one that is gone is of one that
-//! was killed, and only then are all processes looked through that were started after it. One whose
-//! environment cannot be had without waiting for its mounts is taken for someone else's: of all
-//! that are there, a stranger's is the likelier.
+//! So every helper has the name of its caller in its environment, and its children inherit that.
+//! The holder of a [lock](crate::fs::lock) writes its name into the lock's file. If the holder in a
+//! file is gone, it was killed. Only then are all processes checked that were started after it. A
+//! process whose environment cannot be read without waiting for its mounts counts as foreign: among
+//! all processes of the node, that is more likely.
 
 use crate::mount::users;
 use crate::proc::deadline::Deadline;
@@ -21,34 +21,34 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-/// In the environment of a helper: the process that started it, as [`own_name`] calls it.
+/// Environment variable of a helper: the process that started it, as named by [`own_name`].
 pub(crate) const CALL: &str = "FLEXVOL_CALL";
 
-/// From SIGTERM to SIGKILL: who checks a file system ends it well.
+/// Time from SIGTERM to SIGKILL, in which a file system check can end cleanly.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What sits in the kernel longer is left to a later call.
+/// Limit for ending them: a process that is stuck in the kernel longer is left to a later call.
 const KILL_WAIT: Duration = Duration::from_secs(3);
 
-/// How often it is looked whether they have ended.
+/// Pause between two checks whether they have ended.
 const TICK: Duration = Duration::from_millis(5);
 
-/// More than the kernel gives a process to begin with.
+/// Limit for an environment, in bytes: more than the kernel gives a new process.
 const ENVIRONMENT: u64 = 8 << 20;
 
-/// What no other process is called as long as the node runs.
+/// Returns the name of this process, which no other process has while the node runs.
 pub fn own_name() -> String {
     let own = getpid().as_raw_pid();
     format!("{own}-{}", process::started(own).unwrap_or_default())
 }
 
-/// Whether anything runs that the process of this name, which is gone, has left. Where that cannot
-/// be found out it is said so, too: a later call looks again.
+/// Reports whether processes run that a process of this name, which is gone, has left.
+/// Returns true if this cannot be determined: a later call checks again.
 pub(crate) fn has_left(name: &str) -> bool {
     environments().map_or(true, |mut environments| !left_by(name, &mut environments).is_empty())
 }
 
-/// Ends it. Comes back once it has ended.
+/// Ends the processes that a process of this name has left. Returns once they have ended.
 pub(crate) fn end(name: &str, deadline: &Deadline) -> Result<()> {
     let (mut environments, start, mut asked) = (environments()?, Instant::now(), BTreeSet::new());
     loop {
@@ -73,8 +73,8 @@ pub(crate) fn end(name: &str, deadline: &Deadline) -> Result<()> {
     }
 }
 
-/// The process that was started with this word in its environment and leads its group: the first,
-/// if it has started others; `None` if it has ended.
+/// Returns the process that was started with this variable and leads its group: the first one, if
+/// it has started others; `None` if it has ended.
 ///
 /// Only for a process with one thread: it forks.
 pub fn started_with(name: &str, value: &str) -> Result<Option<i32>> {
@@ -85,8 +85,8 @@ pub fn started_with(name: &str, value: &str) -> Result<Option<i32>> {
     Ok(found.min_by_key(|pid| process::started(*pid).unwrap_or(u64::MAX)))
 }
 
-/// The processes that were started with something in their environment under a name, and with
-/// what. Anybody may have started one so.
+/// Returns the processes that were started with a variable of this name, and its value.
+/// Any user can start such a process.
 ///
 /// Only for a process with one thread: it forks.
 pub fn all_with(name: &str) -> Result<Vec<(i32, String)>> {
@@ -94,8 +94,8 @@ pub fn all_with(name: &str) -> Result<Vec<(i32, String)>> {
     Ok(process::all().filter_map(|pid| Some((pid, value(pid, name, &mut environments)?))).collect())
 }
 
-/// Ends by force all that were started with this word in their environment; returns those that have
-/// not ended soon, because they sit in the kernel.
+/// Kills all processes that were started with this variable.
+/// Returns those that have not ended soon, because they are stuck in the kernel.
 ///
 /// Only for a process with one thread: it forks.
 pub fn end_all_with(name: &str, value: &str) -> Result<Vec<i32>> {
@@ -113,7 +113,7 @@ pub fn end_all_with(name: &str, value: &str) -> Result<Vec<i32>> {
     }
 }
 
-/// What one process was started with under a name; `None` if that cannot be told.
+/// Returns the value of a variable that a process was started with; `None` if it cannot be read.
 ///
 /// Only for a process with one thread: it forks.
 pub fn variable(pid: i32, name: &str) -> Option<String> {

@@ -1,8 +1,8 @@
-//! A program of the user's own whose output is read while it runs, such as kubectl.
+//! Program of the user whose output is read while it runs, such as kubectl.
 //!
-//! A helper is found in fixed directories and is over at its deadline. This one is found where the
-//! user's shell finds it, has the user's environment and terminal (it may ask for a password), and
-//! takes as long as it takes. Nothing that kubelet executes starts one.
+//! A helper is searched in fixed directories and ends at its deadline.
+//! This program is searched as in the user's shell, has the user's environment and terminal (it may
+//! ask for a password), and has no time limit. Code that kubelet executes never starts one.
 
 use crate::raw;
 use nix::sys::signal::{SigHandler, Signal};
@@ -14,8 +14,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
-/// The program of this name in the user's `$PATH`. Entries of it that are not absolute are passed
-/// over: what lies in the working directory is anybody's.
+/// Returns the program of this name in the user's `$PATH`.
+/// Skips entries that are not absolute: any user may have put files into the working directory.
 pub fn of_the_user(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let is_program =
@@ -23,19 +23,19 @@ pub fn of_the_user(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).filter(|it| it.is_absolute()).map(|it| it.join(name)).find(is_program)
 }
 
-/// A program that runs. It is killed with what holds it, unless it has ended.
+/// A running program. It is killed on drop, unless it has ended.
 #[derive(Debug)]
 pub struct Piped(Child);
 
 impl Piped {
-    /// Starts it; its standard error is ours.
+    /// Starts a program; its standard error is ours.
     #[expect(clippy::disallowed_methods, reason = "a program of the user's own, with the user's environment")]
     pub fn start<'a>(program: &Path, words: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Self> {
         Ok(Self(Command::new(program).args(words).stdout(Stdio::piped()).spawn()?))
     }
 
-    /// The same for one that passes on what somebody else says: its standard error is kept from the
-    /// terminal, too, and it reads nothing.
+    /// Starts a program that passes on foreign text: its standard error is kept from the terminal,
+    /// too, and it has no input.
     #[expect(clippy::disallowed_methods, reason = "a program of the user's own, with the user's environment")]
     pub fn apart<'a>(program: &Path, words: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Self> {
         let mut command = Command::new(program);
@@ -43,11 +43,11 @@ impl Piped {
         Ok(Self(command.spawn()?))
     }
 
-    /// The same for one that serves us until we end, however that is: it is ended with this
-    /// process, and a terminal's Ctrl-C does not end it before.
+    /// Starts a program that serves us until we end, for whatever reason: it ends with this
+    /// process, and Ctrl-C in a terminal does not end it earlier.
     ///
-    /// Only for the main thread, or one that outlives it: the kernel ends the program when the
-    /// thread that started it is gone.
+    /// Only for the main thread, or one that outlives the program: the kernel ends the program when
+    /// the thread that started it is gone.
     #[expect(clippy::disallowed_methods, reason = "a program of the user's own, with the user's environment")]
     pub fn serve<'a>(program: &Path, words: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Self> {
         let parent = getpid();
@@ -62,7 +62,7 @@ impl Piped {
         Ok(Self(command.spawn()?))
     }
 
-    /// The same, and it reads this from its standard input.
+    /// Starts a program that reads this from its standard input.
     #[expect(clippy::disallowed_methods, reason = "a program of the user's own, with the user's environment")]
     pub fn fed<'a>(
         program: &Path,
@@ -73,26 +73,26 @@ impl Piped {
         let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take();
         let running = Self(child);
-        // One that has ended says why by itself.
+        // A program that has ended already reports the reason.
         match stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(input)) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(running),
         }
     }
 
-    /// What it prints, as it comes; to be asked for once.
+    /// Returns its output, as it comes. Only for one call.
     pub fn output(&mut self) -> Option<BufReader<ChildStdout>> {
         Some(BufReader::new(self.0.stdout.take()?))
     }
 
-    /// What it complains of, as it comes; to be asked for once, of one that is kept
-    /// [apart](Self::apart).
+    /// Returns its error messages, as they come.
+    /// Only for one call, and for a program that is started [apart](Self::apart).
     pub fn errors(&mut self) -> Option<ChildStderr> {
         self.0.stderr.take()
     }
 
-    /// Waits for its end. What it prints from now on is read and lost: a program whose output
-    /// nobody reads any more fails.
+    /// Waits for its end.
+    /// Further output is read and dropped: a program fails if its output has no reader.
     pub fn end(&mut self) -> io::Result<ExitStatus> {
         if let Some(mut rest) = self.output() {
             io::copy(&mut rest, &mut io::sink())?;

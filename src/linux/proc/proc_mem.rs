@@ -1,8 +1,8 @@
-//! What stands in the memory of other processes: their words and their environment.
+//! Memory of other processes that we read: their arguments and their environment.
 //!
-//! The kernel reads it under a lock of that process, and one that unmaps a file of a dead mount may
-//! hold that for ever. Whoever reads then sits in the kernel, too. So a fork of ours does; one that
-//! is held up is killed, and another goes on behind the process that did it.
+//! The kernel reads it under a lock of that process. A process that unmaps a file of a dead mount
+//! may hold the lock forever, and the reader then hangs in the kernel, too. So a fork reads. A fork
+//! that hangs is killed, and another one continues with the next process.
 
 use crate::proc::process;
 use crate::raw;
@@ -16,26 +16,26 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long the first answer that does not come is waited for. Each further one half as long, so
-/// that many cost little more than one.
+/// Limit for the wait for the first missing answer.
+/// Each further wait is half as long, so that many silent processes cost little more than one.
 const FIRST_ANSWER_WAIT: Duration = Duration::from_secs(1);
 
-/// But not less than this.
+/// Lower limit for this wait.
 const LEAST: Duration = Duration::from_millis(20);
 
-/// Reads one file of processes of one /proc.
+/// Reads one file of the processes of one /proc.
 pub(crate) struct Reader {
     table: OwnedFd,
     name: &'static str,
     limit: u64,
     fork: Option<(Pid, UnixStream)>,
     patience: Duration,
-    /// Those that do not answer. They are not asked again.
+    /// Processes that did not answer. They are not asked again.
     silent: Vec<u32>,
 }
 
 impl Reader {
-    /// Of this table the file of this name, at most so many bytes of it.
+    /// Starts a reader for the file `name` in `table`, at most `limit` bytes of it.
     ///
     /// Only for a process with one thread: it forks.
     pub(crate) fn start(table: OwnedFd, name: &'static str, limit: u64) -> Result<Self> {
@@ -45,7 +45,8 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Empty if there is no such process, if it may not be seen, or if it does not answer.
+    /// Reads the file of a process.
+    /// Empty if the PID is unused, access is denied, or no answer comes.
     pub(crate) fn read(&mut self, pid: u32) -> Vec<u8> {
         if self.silent.contains(&pid) {
             return Vec::new();
@@ -69,18 +70,18 @@ impl Reader {
         if let Some(pid) = raw::fork().context("start a reader")? {
             return Ok((pid, ours));
         }
-        // Not even the lock of the call may be held by one that cannot be killed.
+        // A fork that cannot be killed must not hold any descriptor, not even the lock of the call.
         raw::close_all_but([its.as_fd(), self.table.as_fd()]);
-        // Nothing less ends a process that is held up.
+        // Only SIGKILL ends a process that hangs.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         if getppid() == Some(parent) {
-            // Until the last one has asked.
+            // Runs until the last request was answered.
             while self.answer(&its).is_ok() {}
         }
         raw::end()
     }
 
-    /// In the fork.
+    /// Answers one request, in the fork.
     fn answer(&self, mut channel: &UnixStream) -> std::io::Result<()> {
         let mut pid = [0; 4];
         channel.read_exact(&mut pid)?;
@@ -113,7 +114,7 @@ fn asked(mut channel: &UnixStream, pid: u32, patience: Duration) -> std::io::Res
     Ok(bytes)
 }
 
-/// At most so many bytes of a file; `None` if it cannot be read.
+/// Reads at most `limit` bytes of a file; `None` if it cannot be read.
 pub(crate) fn read_at(directory: BorrowedFd<'_>, name: &str, limit: u64) -> Option<Vec<u8>> {
     let fd = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut bytes = Vec::new();
@@ -132,7 +133,7 @@ mod tests {
         let own = std::fs::read("/proc/self/cmdline").unwrap();
         assert_eq!(reader.read(std::process::id()), own);
         assert!(reader.read(u32::MAX).is_empty());
-        // As one that is held up: it is asked for nothing any more.
+        // A fork that hangs is ended like this: it gets no request any more.
         reader.end();
         assert_eq!(reader.read(std::process::id()), own);
         assert!(reader.silent.is_empty());
@@ -150,7 +151,7 @@ mod tests {
         let start = std::time::Instant::now();
         assert!(reader.read(1).is_empty() && start.elapsed() >= FIRST_ANSWER_WAIT);
         assert_eq!(reader.read(2), b"a");
-        // Waited for each time, it would take a hundred seconds.
+        // With a wait for each read, this would take a hundred seconds.
         assert!((0..100).all(|_| reader.read(1).is_empty()));
         assert!(start.elapsed() < crate::pace::deadline(20));
     }

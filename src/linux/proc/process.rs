@@ -1,4 +1,4 @@
-//! This process and its fork.
+//! This process and its fork, and facts about other processes.
 
 use crate::errno::NotAllowed;
 use crate::proc::signal;
@@ -25,42 +25,43 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A reply is a few hundred bytes; more than this is not read.
+/// Limit for a reply, in bytes: a reply has a few hundred, and more is not read.
 const LARGEST_REPLY: usize = 64 << 10;
 
-/// Begins the line of a worker that panicked. No reply, and nothing else a worker says, begins with
-/// it: who panicked has undone nothing, so it must not look like an answer.
+/// First character of the line of a worker that panicked.
+/// No reply and no other output of a worker begins with it: a worker that panicked has rolled back
+/// nothing, so its line must not look like a reply.
 const PANICKED: char = '\0';
 
-/// From SIGTERM to SIGKILL: a check of a file system writes what it has fixed.
+/// Time from SIGTERM to SIGKILL, in which a file system check writes what it has fixed.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.
+/// Limit for the wait after SIGKILL; then the process counts as stuck in the kernel.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// The same for a daemon, which may have much memory to give back.
+/// The same limit for a daemon, which may have much memory to free.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
-/// Makes the process independent of whoever started it: files are private unless told otherwise,
-/// and no directory of the caller's is held or relied on.
+/// Makes the process independent of its caller: new files are private by default, and no directory
+/// of the caller is held or used.
 pub fn detach_from_caller() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    // In a chroot or with a deleted working directory as well: `/` is always there.
+    // `/` always exists, also in a chroot or if the working directory was deleted.
     let _ = rustix::process::chdir("/");
 }
 
-/// In whose name this process works.
+/// Returns the effective user id of this process.
 pub fn own_user() -> u32 {
     geteuid().as_raw()
 }
 
-/// Whether this process has `CAP_SYS_ADMIN`, without which the kernel mounts nothing.
+/// Reports whether this process has `CAP_SYS_ADMIN`, which the kernel requires for every mount.
 pub fn may_mount() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
     capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// An error of a call that mounts: [`NotAllowed`] if this process may not mount at all.
+/// Converts an error of a mount call: [`NotAllowed`] if this process may not mount at all.
 pub fn refused(error: impl Into<io::Error>) -> anyhow::Error {
     let error = error.into();
     let Some(errno) = Errno::from_io_error(&error) else { return error.into() };
@@ -70,8 +71,8 @@ pub fn refused(error: impl Into<io::Error>) -> anyhow::Error {
     errno.into()
 }
 
-/// Executes a program in place of this one, with these words of which the first is its name.
-/// Returns only if that fails.
+/// Executes a program in place of this one.
+/// The first of the arguments is the program's name. Returns only on failure.
 #[allow(clippy::disallowed_methods, reason = "no child of ours, but what we become")]
 pub fn executing(program: &Path, arguments: &[OsString]) -> io::Error {
     let mut command = Command::new(program);
@@ -80,7 +81,7 @@ pub fn executing(program: &Path, arguments: &[OsString]) -> io::Error {
     name.into_iter().fold(&mut command, |command, name| command.arg0(name)).args(words).exec()
 }
 
-/// Does something whose files, and those of the programs it starts, are made without these
+/// Runs `work` with this umask: it and the programs that it starts make files without these
 /// permissions.
 ///
 /// Only for a process with one thread.
@@ -91,12 +92,12 @@ pub fn with_umask<T>(mask: u32, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The signal flag is looked at this often while a worker is waited for: a signal just before
-/// poll(2) would not end it.
+/// Interval for checking the signal flag during the wait for a worker: a signal just before poll(2)
+/// would not interrupt it.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A panic writes one `line` made of its text and place, and nothing else of the process runs any
-/// more.
+/// Makes a panic write one `line` with its text and place, and end the process at once, before any
+/// other code of it runs.
 pub fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + Send + Sync + 'static) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("unknown reason");
@@ -109,19 +110,19 @@ pub fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + Send + S
     }));
 }
 
-/// From now on the processes that our children leave behind become our own, so that
+/// Makes this process the parent of the processes that its children leave behind, so that
 /// [`end_children`] finds them.
 ///
-/// For a driver's processes only; in any other, children are not ours to end.
+/// Only for a driver's processes: in other processes, children must not be killed.
 pub fn adopt_orphans() {
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// Ends every process that the commands of this call have started, in whatever session; for when
-/// the call has failed.
+/// Ends every process that the commands of this call have started, in any session.
+/// Used when the call has failed.
 ///
-/// Does nothing in a process that did not [`adopt_orphans`]. They are told to end first. What sits
-/// in the kernel is given up half a second after it was killed.
+/// Does nothing in a process that did not call [`adopt_orphans`]. Sends SIGTERM first. Half a
+/// second after SIGKILL, a process that is stuck in the kernel is given up.
 pub fn end_children() {
     let (start, mut told) = (Instant::now(), BTreeSet::new());
     while nix::sys::prctl::get_child_subreaper() == Ok(true) && start.elapsed() < MOMENT + LAST_WAIT {
@@ -134,69 +135,69 @@ pub fn end_children() {
             let _ = kill(child, signal);
         }
         std::thread::sleep(Duration::from_millis(1));
-        // The end of one may give us its children.
+        // The end of a process may make its children ours.
         while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
         {
         }
     }
 }
 
-/// Whether a process that we started, or that was left to us, is alive.
+/// Reports whether a process that we started, or that was left to us, is alive.
 pub fn has_children() -> bool {
     children().into_iter().any(|pid| !is_zombie(pid.as_raw()))
 }
 
-/// The number of our PID namespace, 0 where there is no /proc: processes of the same one see each
-/// other. Names are made of it by which a daemon's group is found again: an error of a moment must
-/// not make another name.
+/// Returns the number of our PID namespace, 0 without /proc.
+/// Processes of the same namespace see each other. The names by which a daemon's group is found
+/// again contain it. So a temporary error is retried: it must not produce another name.
 pub fn namespace() -> u64 {
     let ask = || rustix::fs::stat("/proc/self/ns/pid").map(|stat| stat.st_ino);
     ask().or_else(|_| ask()).unwrap_or_default()
 }
 
-/// Whether our mounts are those of the machine's first process, and no container's.
+/// Reports whether our mount namespace is that of the machine's first process, not a container's.
 pub fn is_on_host() -> bool {
-    /// The number of the kernel's first PID namespace, on every machine.
+    /// Number of the kernel's first PID namespace, on every machine.
     const FIRST: u64 = 0xEFFF_FFFC;
     let mounts = |of: &str| rustix::fs::stat(format!("/proc/{of}/ns/mnt")).map(|stat| stat.st_ino).ok();
     namespace() == FIRST && mounts("1").is_some_and(|first| mounts("self") == Some(first))
 }
 
-/// Those alive and those not yet reaped, but for the node's services.
+/// Returns our children, alive or not yet reaped, except the node's services.
 fn children() -> Vec<Pid> {
     let us = std::process::id();
     all().filter(|pid| parent_of(*pid) == Some(us) && !is_service(*pid)).map(Pid::from_raw).collect()
 }
 
-/// The numbers of all processes; none without /proc.
+/// Returns the PIDs of all processes; none without /proc.
 pub(crate) fn all() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Who started a process, or has taken it over since; `None` if there is none of that number.
+/// Returns the process that started another or has adopted it since; `None` if the PID is unused.
 pub fn parent_of(pid: i32) -> Option<u32> {
     stat_field(pid, 4)
 }
 
-/// The process group of a process; `None` if there is none of that number.
+/// Returns the process group of a process; `None` if the PID is unused.
 pub fn group_of(pid: i32) -> Option<i32> {
     stat_field(pid, 5)
 }
 
-/// The session of a process, 0 if that began in another PID namespace; `None` if there is none of
-/// that number.
+/// Returns the session of a process, 0 if the session began in another PID namespace; `None` if the
+/// PID is unused.
 pub fn session_of(pid: i32) -> Option<i32> {
     stat_field(pid, 6)
 }
 
-/// When a process was started, in ticks since the boot: no two processes of one number have the
-/// same. `None` if there is none of that number, or no /proc.
+/// Returns the start time of a process, in ticks since boot; `None` if the PID is unused, or
+/// without /proc. Two processes with the same PID never have the same start time.
 pub fn started(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// How long a process has run; `None` if there is none of that number.
+/// Returns the age of a process; `None` if the PID is unused.
 pub fn age(pid: i32) -> Option<Duration> {
     let ticks = u64::try_from(nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??).ok()?;
     let up = std::fs::read_to_string("/proc/uptime").ok()?;
@@ -204,11 +205,11 @@ pub fn age(pid: i32) -> Option<Duration> {
     Some(Duration::from_secs(up.saturating_sub(started(pid)? / ticks.max(1))))
 }
 
-/// The processes in the control group of a process, without itself, that have a file open.
+/// Returns the other processes in the control group of a process that have a file open.
 pub fn in_group_of(pid: u32, file: &Path) -> Vec<u32> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-    // In the root of all groups everybody is.
+    // The root of all groups contains every process.
     let Some(path) = path.filter(|path| !path.is_empty()) else { return Vec::new() };
     let members = std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(path).join("cgroup.procs"));
     let has_open = |other: &u32| {
@@ -219,37 +220,37 @@ pub fn in_group_of(pid: u32, file: &Path) -> Vec<u32> {
     pids.lines().filter_map(|line| line.parse().ok()).filter(|other| *other != pid).filter(has_open).collect()
 }
 
-/// The processes in control groups whose path has this word in it: the id of a container, say.
+/// Returns the processes whose control group has this word in its path, for example a container id.
 pub fn in_groups_of(word: &str) -> Vec<u32> {
     let groups = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let pids = all().filter_map(|pid| u32::try_from(pid).ok());
     pids.filter(|pid| !word.is_empty() && groups(*pid).contains(word)).collect()
 }
 
-/// What a node has one of, for all who need it, started by whoever is the first to.
+/// Services of a node, one of each for all users. The first process that needs one starts it.
 pub const SERVICES: &[&str] =
     &["dmeventd", "iscsid", "lvmpolld", "multipathd", "rpc.idmapd", "rpc.statd", "rpcbind", "systemd-udevd"];
 
-/// Whether it is one of these: not ours to end, whoever has started it.
+/// Reports whether a process is such a service: it must not be killed, even if we started it.
 pub(crate) fn is_service(pid: i32) -> bool {
     name(pid).is_some_and(|name| SERVICES.contains(&&*name))
 }
 
-/// What the kernel calls it: 15 bytes of its program's name.
+/// Returns the kernel's name of a process: 15 bytes of its program's name.
 pub fn name(pid: i32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
-/// Whether it has ended and its parent has not asked for it.
+/// Reports whether a process has ended, but its parent has not reaped it.
 pub fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 3) == Some('Z')
 }
 
-/// Those of our own user and PID namespace that run a program of this name and have this among
-/// their words. Anybody may call itself so, also who is root in a container that shares the
-/// namespace: whoever is asked for something, or believed, has to be known by more, such as its
-/// control group.
+/// Returns the processes of our own user and PID namespace that run a program of this name and have
+/// `word` in their command line. Any process can take such a name, also one of root in a container
+/// that shares the namespace. Before a process is used or trusted, it must be identified by more,
+/// for example its control group.
 pub fn running(program: &str, word: &str) -> Vec<i32> {
     let program = program.get(..15).unwrap_or(program);
     let ours = namespace();
@@ -264,8 +265,8 @@ pub fn running(program: &str, word: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Ends them, whatever they do, and waits until they hold nothing any more: files and their locks
-/// go with the process, a moment after the signal. What sits in the kernel is given up.
+/// Kills processes and waits until they hold no files and locks any more, which the kernel releases
+/// a moment after the signal. A process that is stuck in the kernel is given up.
 pub fn end(pids: Vec<i32>) {
     let known: Vec<_> = pids.into_iter().filter_map(|pid| Some((pid, started(pid)?))).collect();
     for (pid, _) in &known {
@@ -278,15 +279,15 @@ pub fn end(pids: Vec<i32>) {
     }
 }
 
-/// Sends it a signal; gone meanwhile is as good.
+/// Sends a signal to a process. A process that has ended meanwhile is no error.
 pub(crate) fn tell(pid: i32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// Its words as one line; of one without any its name in brackets. `None` if there is none of that
-/// number.
+/// Returns the command line of a process as one line, or its name in brackets if that is empty.
+/// Returns `None` if the PID is unused.
 pub fn command_line(pid: i32) -> Option<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&words).replace('\0', " ");
@@ -296,8 +297,9 @@ pub fn command_line(pid: i32) -> Option<String> {
     Some(format!("[{}]", name(pid)?))
 }
 
-/// The words of a process that is just about to execute something else, once they are as wanted:
-/// the kernel tells of an execution before it shows. `None` if it ends before, or they never are.
+/// Returns the arguments of a process that is about to execute another program, once they are as
+/// wanted: the kernel reports an execution before the arguments change. Returns `None` if the
+/// process ends first, or if they never are.
 pub fn words_once(pid: i32, wanted: impl Fn(&[OsString]) -> bool) -> Option<Vec<OsString>> {
     let end = Instant::now() + Duration::from_millis(100);
     while Instant::now() < end {
@@ -313,8 +315,8 @@ pub fn words_once(pid: i32, wanted: impl Fn(&[OsString]) -> bool) -> Option<Vec<
     None
 }
 
-/// One field of /proc/PID/stat, counted as proc(5) does; the name, which may hold anything, comes
-/// second.
+/// Reads one field of /proc/PID/stat, counted as in proc(5).
+/// The second one is the name, which may contain any character.
 fn stat_field<T: std::str::FromStr>(pid: i32, number: usize) -> Option<T> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.rsplit(|byte| *byte == b')').next()?;
@@ -322,7 +324,7 @@ fn stat_field<T: std::str::FromStr>(pid: i32, number: usize) -> Option<T> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// SIGTERM when the parent ends, however it does; at once if it has ended already.
+/// Makes this process get SIGTERM when its parent ends; ends it at once if the parent is gone.
 pub(crate) fn end_with(parent: rustix::process::Pid) {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     if rustix::process::getppid() != Some(parent) {
@@ -330,7 +332,7 @@ pub(crate) fn end_with(parent: rustix::process::Pid) {
     }
 }
 
-/// Who waits for this worker.
+/// Returns the PID of the process that waits for this worker.
 pub fn supervisor() -> i32 {
     rustix::process::getppid().map_or(0, rustix::process::Pid::as_raw_pid)
 }
@@ -342,22 +344,22 @@ pub struct Worker {
     line: OwnedFd,
 }
 
-/// How a worker ended.
+/// Result of a worker.
 #[derive(Debug)]
 pub enum Ended {
     /// It wrote its line and ended.
     Replied(String),
-    /// It panicked; its words. Whatever it did up to then is not undone.
+    /// It panicked; the message. Its work up to then is not rolled back.
     Panicked(String),
-    /// It ended without one; how, for a message.
+    /// It ended without a line; the reason, for a message.
     Died(String),
-    /// It did not end in time and was killed; its number, if not even that ended it.
+    /// It did not end in time and was killed; its PID if SIGKILL did not end it either.
     Stuck(Option<u32>),
 }
 
 impl Worker {
-    /// Forks. The fork runs `work`, writes what it returns and exits; it gets SIGTERM when this
-    /// process ends.
+    /// Forks. The fork runs `work`, writes the line that this returns, and exits.
+    /// It gets SIGTERM when this process ends.
     ///
     /// Only for a process with one thread: the fork has only the calling one.
     pub fn start(work: impl FnOnce() -> String) -> Result<Self> {
@@ -366,8 +368,8 @@ impl Worker {
         if let Some(pid) = raw::fork().context("start a worker")? {
             return Ok(Self { pid, line: reader });
         }
-        // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for
-        // its end.
+        // Above all, this closes the reply pipe: kubelet waits for its end, and the worker may get
+        // stuck in the kernel.
         raw::close_all_but([writer.as_fd()]);
         end_with(parent);
         adopt_orphans();
@@ -378,13 +380,13 @@ impl Worker {
         raw::end()
     }
 
-    /// Its number.
+    /// Returns its PID.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
 
-    /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the
-    /// worker then has its own time to undo and reply.
+    /// Waits until the worker has replied or `allowed` is over. A signal to this process is passed
+    /// on, and the worker then has its own time to roll back and reply.
     pub fn wait(self, allowed: Duration) -> Ended {
         let end = Instant::now().checked_add(allowed);
         let mut line = Vec::new();
@@ -395,11 +397,11 @@ impl Worker {
             }
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             match self.read(&mut line, left.min(TICK)) {
-                // Not before it was asked: who waits for many has no time left for the last of
-                // them.
+                // Checked only after the read: a caller that waits for many workers may have no
+                // time left for the last ones.
                 Err(_) if left.is_zero() => return self.give_up(),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                // No memory to wait with: the worker goes on all the same.
+                // No memory for the wait: the worker runs on nevertheless.
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
                 Ok(1..) if line.len() < LARGEST_REPLY => {}
                 _ => return self.end(&line),
@@ -407,7 +409,7 @@ impl Worker {
         }
     }
 
-    /// Waits for bytes, at most for `left`; how many, 0 at the end.
+    /// Waits for bytes, at most for `left`. Returns their number, 0 at the end.
     fn read(&self, line: &mut Vec<u8>, left: Duration) -> rustix::io::Result<usize> {
         let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
@@ -443,7 +445,7 @@ impl Worker {
     }
 }
 
-/// Ends a child of ours; whether it has ended soon.
+/// Kills a child of ours and reaps it. Returns false if it does not end soon.
 pub(crate) fn kill_and_reap(pid: Pid) -> bool {
     let _ = kill(pid, Signal::SIGKILL);
     let end = Instant::now() + LAST_WAIT;
@@ -500,7 +502,7 @@ mod tests {
         });
         let ended = worker.unwrap().wait(deadline(60));
         assert!(matches!(&ended, Ended::Replied(line) if line == "1 0\n"), "{ended:?}");
-        // In any other process, such as this one, they are left alone.
+        // Other processes, such as this one, leave orphans alone.
         assert_eq!(nix::sys::prctl::get_child_subreaper(), Ok(false));
     }
 

@@ -1,7 +1,7 @@
-//! The processes of a /proc: who they are and what they see.
+//! Processes of a /proc: their identity and their view of the node.
 //!
-//! All of one process is read through its opened directory: when it ends and another gets its
-//! number, reads fail instead of mixing the two.
+//! All data of one process is read through its opened directory: if the process ends and its PID is
+//! reused, reads fail instead of mixing the two.
 
 use crate::fs::root::{self, Root};
 use crate::mount::mount_table::{self, Entry};
@@ -11,11 +11,11 @@ use rustix::fs::{self, Mode, OFlags, openat};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The longest command line that is read, in bytes; one that is longer is cut.
+/// Limit for a command line that is read, in bytes; a longer one is cut.
 const COMMAND_LINE: u64 = 256 << 10;
-/// The longest mount table, in bytes.
+/// Limit for a mount table, in bytes.
 const MOUNT_TABLE: u64 = 64 << 20;
-/// `CAP_SYS_ADMIN`, by its number.
+/// Bit of `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u64 = 1 << 21;
 
 /// A mounted procfs.
@@ -25,35 +25,35 @@ pub struct ProcessTable(OwnedFd);
 /// One process.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number in the table's pid namespace.
+    /// Its PID in the table's PID namespace.
     pub pid: u32,
     /// Its command line.
     pub words: Vec<String>,
-    /// What it executes; `None` if that may not be seen.
+    /// Path of its executable; `None` if access is denied.
     pub executable: Option<PathBuf>,
-    /// The directory it is in; `None` if that may not be seen.
+    /// Its working directory; `None` if access is denied.
     pub cwd: Option<PathBuf>,
-    /// Whose it is, and what it may.
+    /// Its users and privileges.
     pub identity: Identity,
     directory: OwnedFd,
 }
 
-/// Whose a process is, and what it may.
+/// Users and privileges of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Real and effective user.
     pub users: (u32, u32),
-    /// Whether it is in a pid namespace below the table's.
+    /// True if it is in a PID namespace below the table's.
     pub is_nested: bool,
-    /// Whether it has `CAP_SYS_ADMIN`, without which nothing can be mounted.
+    /// True if it has `CAP_SYS_ADMIN`, which every mount requires.
     pub may_mount: bool,
-    /// Whether it is in a user namespace other than ours: whoever makes one is root in it and may
-    /// do anything, in it.
+    /// True if it is in another user namespace than ours: any user can make one, and is root in it
+    /// and only there.
     pub is_root_of_its_own: bool,
 }
 
 impl ProcessTable {
-    /// `None` if nothing, or something else, is mounted there.
+    /// Opens a mounted procfs. `None` if nothing, or something else, is mounted there.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let Ok(fd) = openat(fs::CWD, path, flags, Mode::empty()) else { return Ok(None) };
@@ -61,9 +61,9 @@ impl ProcessTable {
         Ok((kind == fs::PROC_SUPER_MAGIC).then_some(Self(fd)))
     }
 
-    /// The processes with a command line that is wanted, in the order of their numbers; those that
-    /// end meanwhile, and those whose command line cannot be had, are left out. Each is opened when
-    /// it is its turn: anybody can start many.
+    /// Returns the processes with a wanted command line, in the order of their PIDs.
+    /// Leaves out those that end meanwhile, and those whose command line cannot be read. Each one
+    /// is opened when it is next: any user can start many.
     pub fn matching(
         &self,
         wanted: impl Fn(&[String], Option<&Path>) -> bool,
@@ -85,8 +85,8 @@ impl ProcessTable {
     ) -> Option<Process> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(&self.0, pid.to_string(), flags, Mode::empty()).ok()?;
-        // By its number: if what is read of the directory afterwards can be read, no one else had
-        // that.
+        // Read by its PID: if the later reads in its directory succeed, no other process had the
+        // PID.
         let words = words(&lines.read(pid));
         let executable = root::link(directory.as_fd(), "exe");
         if words.is_empty() || !wanted(&words, executable.as_deref()) {
@@ -102,14 +102,15 @@ impl ProcessTable {
         Some(Process { pid, words, executable, cwd, identity, directory })
     }
 
-    /// For kernels before 4.1, which do not list the numbers of a process: what cannot be compared
-    /// is not ours.
+    /// Reports whether a process is in another PID namespace, on kernels before 4.1, which do not
+    /// list its PIDs. A process that cannot be compared is not ours.
     fn is_elsewhere(&self, directory: &OwnedFd) -> bool {
         let own = root::link(self.0.as_fd(), "self/ns/pid");
         own.is_none() || root::link(directory.as_fd(), "ns/pid") != own
     }
 
-    /// Where the namespaces may not be seen, by what anybody may read: the users that are mapped.
+    /// Reports whether a process is in another user namespace.
+    /// If access to that is denied, compares the mapped users, which everybody may read.
     fn has_other_users(&self, directory: &OwnedFd) -> bool {
         let namespace = |of: &OwnedFd, name: &str| root::link(of.as_fd(), name);
         if let (Some(its), Some(own)) = (namespace(directory, "ns/user"), namespace(&self.0, "self/ns/user"))
@@ -120,30 +121,30 @@ impl ProcessTable {
         its.is_some() && its != read(&self.0, "self/uid_map", COMMAND_LINE)
     }
 
-    /// The mount namespace of another process of the table; `None` if it may not be seen.
+    /// Returns the mount namespace of another process of the table; `None` if access is denied.
     pub fn mount_namespace(&self, pid: &str) -> Option<PathBuf> {
         root::link(self.0.as_fd(), &format!("{pid}/ns/mnt"))
     }
 }
 
 impl Process {
-    /// Its mount namespace; `None` if that may not be seen.
+    /// Returns its mount namespace; `None` if access is denied.
     pub fn mount_namespace(&self) -> Option<PathBuf> {
         root::link(self.directory.as_fd(), "ns/mnt")
     }
 
-    /// The very file it executes, whatever has that name now; `None` if it ended or that may not be
-    /// seen.
+    /// Opens the very file that it executes, whatever file has that name now.
+    /// `None` if the process has ended or access is denied.
     pub fn open_executable(&self) -> Option<OwnedFd> {
         openat(&self.directory, "exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
     }
 
-    /// Its root directory.
+    /// Opens its root directory.
     pub fn root(&self) -> Result<Root> {
         Root::open_at(self.directory.as_fd(), "root").with_context(|| format!("of process {}", self.pid))
     }
 
-    /// Its mount table.
+    /// Returns its mount table.
     pub fn mounts(&self) -> Result<Vec<Entry>> {
         let text = read(&self.directory, "mountinfo", MOUNT_TABLE);
         text.map(|text| mount_table::parse_all(&text))

@@ -1,8 +1,8 @@
-//! A second process that looks on while the first works, for people: what has been started, and how
-//! much it has read and written.
+//! Second process that observes the first one at work, for users: which program was started, and
+//! how much it has read and written.
 //!
-//! It is the command line's. Nothing of it is in the process that works, which is kubelet's, too,
-//! nor in a thread of it: workers are forks.
+//! It belongs to the command line. The working process, which kubelet uses too, contains no part of
+//! it, not even a thread: workers are forks.
 
 use crate::proc::process;
 use crate::raw;
@@ -15,20 +15,20 @@ use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How often it looks.
+/// Pause between two looks.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
-/// Looks on until it is dropped, or this process ends.
+/// Observer that runs until it is dropped, or this process ends.
 #[derive(Debug)]
 pub struct ProgressWatch {
     pid: Pid,
-    /// Its other end closes with this one.
+    /// Writing end of the fork's pipe. Closing it ends the fork.
     told: Option<OwnedFd>,
 }
 
 impl ProgressWatch {
-    /// Forks. The fork calls `look` four times a second with how long it has looked on, at last
-    /// with `None`; it has standard input, output and error, and nothing else that was open.
+    /// Forks. The fork calls `look` four times a second with the time since its start, and finally
+    /// with `None`. Only standard input, output and error stay open in it.
     ///
     /// Only for a process with one thread: the fork has only the calling one.
     pub fn start(mut look: impl FnMut(Option<Duration>)) -> Result<Self> {
@@ -40,7 +40,7 @@ impl ProgressWatch {
         raw::close_all_but([reader.as_fd()]);
         process::end_with(parent);
         let start = Instant::now();
-        // A signal is for who works; its pipe ends with it.
+        // A signal is meant for the working process; the pipe closes when that process ends.
         while matches!(
             poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&PAUSE)),
             Ok(0) | Err(rustix::io::Errno::INTR)
@@ -59,19 +59,19 @@ impl Drop for ProgressWatch {
     }
 }
 
-/// What a process has done so far.
+/// Work of a process so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtWork {
-    /// What it executes.
+    /// Name of its program.
     pub name: String,
     /// Bytes read from a disk.
     pub read: u64,
-    /// Bytes written to one.
+    /// Bytes written to a disk.
     pub written: u64,
 }
 
-/// The youngest of those that descend from a process, this one and what it started aside: who works
-/// now. `None` if there is none, or no /proc.
+/// Returns the youngest descendant of a process: the one that works now.
+/// Ignores this process and its descendants. Returns `None` without a descendant or /proc.
 pub fn youngest_of(ancestor: u32) -> Option<AtWork> {
     let us = std::process::id();
     let below = process::all().filter(|pid| descends(*pid, ancestor, us));
@@ -86,11 +86,11 @@ pub fn youngest_of(ancestor: u32) -> Option<AtWork> {
     })
 }
 
-/// Whether a process descends from that one, and not by way of `not_by`.
+/// Reports whether a process descends from `ancestor`, and not through `not_by`.
 fn descends(pid: i32, ancestor: u32, not_by: u32) -> bool {
     let parents =
         std::iter::successors(u32::try_from(pid).ok(), |pid| process::parent_of(i32::try_from(*pid).ok()?));
-    // Who ends meanwhile may be of anybody: no chain is longer than this.
+    // A PID may be reused during the walk, so the chain is limited: no real one is longer.
     let mut above = parents.take(64).take_while(|pid| *pid != 0 && *pid != not_by);
     above.any(|pid| pid == ancestor) && u32::try_from(pid) != Ok(ancestor)
 }

@@ -1,10 +1,10 @@
-//! What a program can open that reads what a tenant has written: nothing of the node but what it is
-//! granted, whatever it is made to look for.
+//! Access to files of a program that reads tenant data: it can open only what it is granted,
+//! whatever the data makes it look for.
 //!
-//! The kernel keeps it (Landlock, Linux 5.13): a rule is of a file that was opened when the rules
-//! were made, or of all that is below a directory. Before, and where Landlock is off, it opens what
-//! root can. A root of its own is [`BareRoot`](super::bare_root::BareRoot), for who can do without
-//! the node's `/proc`, `/sys` and `/dev`.
+//! The kernel enforces this (Landlock, Linux 5.13). A rule covers a file that was opened when the
+//! rules were made, or all files below a directory. On older kernels, and where Landlock is off,
+//! the program can open what root can. A program that does not need the node's `/proc`, `/sys` and
+//! `/dev` gets a root of its own: [`BareRoot`](super::bare_root::BareRoot).
 
 use crate::proc::bare_root::SYSTEM;
 use crate::raw::landlock::{self, Refused};
@@ -26,25 +26,25 @@ const MAKE_BLOCK: u64 = 1 << 11;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL: u64 = 1 << 15;
 
-/// What can be granted of a file that is no directory.
+/// Rights that can be granted on a file that is not a directory.
 const OF_FILES: u64 = EXECUTE | WRITE | READ | TRUNCATE | IOCTL;
 
-/// What each version knows of files, by its number; later ones know no less.
+/// Rights on files that each Landlock version supports, by its number; later ones add to these.
 const KNOWN: [u64; 6] = [0, (1 << 13) - 1, (1 << 14) - 1, (1 << 15) - 1, (1 << 15) - 1, (1 << 16) - 1];
 
-/// Files of /etc that file systems' programs and the dynamic linker read.
+/// Files of /etc that the programs of file systems and the dynamic linker read.
 const SETTINGS: [&str; 5] = ["ld.so.cache", "ld.so.preload", "mke2fs.conf", "e2fsck.conf", "localtime"];
 
-/// Devices that hold nobody's data.
+/// Devices that contain no user data.
 const HARMLESS: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
-/// The files, directories and devices that are granted, and how.
+/// Files, directories and devices that are granted, and the rights on them.
 #[derive(Clone, Debug)]
 pub struct Reach(Vec<(PathBuf, u64)>);
 
 impl Reach {
-    /// What every program needs: the node's programs, what the kernel tells of itself, and the
-    /// names of devices.
+    /// Grants what every program needs: the node's programs, the kernel's information in /proc and
+    /// /sys, and the names of devices.
     pub fn of_programs() -> Self {
         let within = |directory: &'static str| move |name: &&str| Path::new(directory).join(name);
         let each = |access: u64| move |path: PathBuf| (path, access);
@@ -57,31 +57,31 @@ impl Reach {
         Self(granted)
     }
 
-    /// These files or devices, for reading and for writing. What is not there is left out.
+    /// Grants reading and writing of these files or devices. Missing ones are left out.
     #[must_use]
     pub fn files(self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         self.with(paths, READ | WRITE | TRUNCATE | IOCTL)
     }
 
-    /// The names in a directory, and it itself, as for an ioctl of its file system.
+    /// Grants the names in a directory, and itself, as for an ioctl of its file system.
     #[must_use]
     pub fn directory(self, path: &Path) -> Self {
         self.with([path], LIST)
     }
 
-    /// A directory where it makes and removes files, and opens all there are.
+    /// Grants a directory in which the program makes and removes files, and opens all of them.
     #[must_use]
     pub fn own(self, path: &Path) -> Self {
         self.with([path], READ | WRITE | LIST | TRUNCATE | MAKE_FILE | REMOVE_FILE)
     }
 
-    /// A directory where it makes and removes block devices, and opens none.
+    /// Grants a directory in which the program makes and removes block devices, but opens none.
     #[must_use]
     pub fn nodes(self, path: &Path) -> Self {
         self.with([path], LIST | MAKE_BLOCK | REMOVE_FILE)
     }
 
-    /// A file that is executed, wherever it is.
+    /// Grants the execution of a file, at any path.
     pub(crate) fn program(self, path: &Path) -> Self {
         self.with([path], EXECUTE | READ)
     }
@@ -91,13 +91,13 @@ impl Reach {
         self
     }
 
-    /// The rules, for [`enforce`]; none where the kernel has no Landlock.
+    /// Returns the rules, for [`landlock::restrict`]; `None` if the kernel has no Landlock.
     pub(crate) fn rules(&self) -> Result<Option<OwnedFd>> {
         let Some(version) = landlock::version().ok().and_then(|version| usize::try_from(version).ok()) else {
             return Ok(None);
         };
         let files = KNOWN[version.min(KNOWN.len() - 1)];
-        // No TCP from the fourth on; no signal and no abstract socket of others from the sixth on.
+        // Version 4 also refuses TCP, version 6 signals to others and their abstract sockets.
         let (refused, length) = (Refused { files, network: 3, scoped: 3 }, [8, 16, 24]);
         let length = length[usize::from(version >= 4) + usize::from(version >= 6)];
         let rules = landlock::rules(&refused, length).context("make a set of rules")?;
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(open(&own.join("new")), "listed\n");
         assert_eq!(fs::read_to_string(own.join("new")).unwrap(), "more\n");
         assert!(open(&listed).ends_with("listed\n"));
-        // What another process has open is no way either.
+        // A file that another process has open is refused as well.
         let held = fs::File::open(&theirs).unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&held);
         refused(Path::new(&format!("/proc/{}/fd/{fd}", std::process::id())));

@@ -1,5 +1,4 @@
-//! The duty of process 1: whoever loses its parent is given to it, and stays a zombie until it is
-//! asked for.
+//! Duty of process 1: orphans become its children, and stay zombies until it reaps them.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
@@ -7,18 +6,18 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Says when children have ended, and takes them away.
+/// Reports when children have ended, and reaps them.
 ///
-/// SIGCHLD stays blocked as long as the process lives. Children that are started through the
-/// standard library begin without any blocked signal.
+/// SIGCHLD stays blocked as long as the process lives.
+/// Children that the standard library starts begin without any blocked signal.
 #[derive(Debug)]
 pub struct Reaper {
     ended: SignalFd,
 }
 
 impl Reaper {
-    /// Called once, after [`signal::install`](crate::proc::signal::install), which unblocks
-    /// everything.
+    /// Starts to watch for ended children. Called once, after
+    /// [`signal::install`](crate::proc::signal::install), which unblocks all signals.
     pub fn new() -> Result<Self> {
         let mask = SigSet::from(Signal::SIGCHLD);
         mask.thread_block().context("block SIGCHLD")?;
@@ -26,16 +25,16 @@ impl Reaper {
         Ok(Self { ended: ended.context("listen for children that end")? })
     }
 
-    /// Takes away every child that has ended; how many.
+    /// Reaps every child that has ended. Returns their number.
     ///
-    /// Never while something waits for a child of its own: it would not find it any more.
+    /// Never while other code waits for a child of its own: it would not find it any more.
     pub fn reap(&self) -> usize {
         self.reap_each(|_, _| {})
     }
 
-    /// The same, and tells of each: its number, and what a shell would say that it has exited with.
+    /// Does the same, and reports each child: its PID, and its exit status in the form of a shell.
     pub fn reap_each(&self, mut gone: impl FnMut(i32, i32)) -> usize {
-        // One signal can stand for many children, so it only wakes.
+        // One signal can stand for many children, so it is only a wake-up.
         while matches!(self.ended.read_signal(), Ok(Some(_))) {}
         let mut count = 0;
         loop {
@@ -51,7 +50,7 @@ impl Reaper {
 }
 
 impl AsFd for Reaper {
-    /// Readable when there is something to reap.
+    /// Returns a descriptor that is readable when there is a child to reap.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }

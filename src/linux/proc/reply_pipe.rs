@@ -1,4 +1,4 @@
-//! The pipe kubelet reads the answer from, taken out of everybody else's reach.
+//! Pipe from which kubelet reads the reply, out of reach of all other code and programs.
 
 use crate::proc::limits;
 use crate::proc::process::end_on_panic;
@@ -11,14 +11,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a reader that does not read is waited for.
+/// Limit for the wait for a reader that does not read.
 const READER_WAIT: Duration = Duration::from_secs(10);
 
-/// The way back to kubelet. There is one per process, and [`send`](Self::send) consumes it: exactly
-/// one reply.
+/// Way to reply to kubelet.
+/// There is one per process, and [`send`](Self::send) consumes it: exactly one reply.
 #[derive(Debug)]
 pub struct ReplyPipe {
-    /// `None` if fd 1 was closed: then no one wants an answer, and the work is done all the same.
+    /// `None` if fd 1 was closed: then nothing reads a reply, but the work is still done.
     pipe: Option<Arc<OwnedFd>>,
 }
 
@@ -26,26 +26,26 @@ impl ReplyPipe {
     /// Moves fd 1 to a close-on-exec descriptor, turns 0, 1 and 2 into /dev/null and closes all
     /// others.
     ///
-    /// The first thing a driver does: before it nothing may be opened, written or started.
+    /// Must be the first action of a driver: nothing may be opened, written or started before.
     ///
-    /// Where not even that is possible, `no_room` is the line that says so, and this process ends.
+    /// If there is no descriptor for this, it writes the line of `no_room` and ends this process.
     pub fn take(no_room: impl FnOnce() -> String) -> Self {
         let pipe = raw::take_stdout().or_else(|| take_with_room(no_room)).map(Arc::new);
         if let Some(null) = nowhere() {
-            // Into numbers that are open or free: neither can fail.
+            // The target numbers are open or free, so these calls cannot fail.
             let _ = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
         }
         Self { pipe }
     }
 
-    /// From now on a panic is a reply, too: a `line` made of its text and place. kubelet must see
-    /// neither a backtrace nor nothing. The process ends with it.
+    /// Makes a panic send a reply, too: a `line` made of its text and place. kubelet must get
+    /// neither a backtrace nor an empty reply. The process ends with it.
     pub fn reply_on_panic(&self, line: fn(&str) -> String) {
         self.pipe.iter().cloned().for_each(|pipe| end_on_panic(pipe, line));
     }
 
-    /// Writes the reply. A closed pipe is no error, and a full one is waited for only so long:
-    /// no one reads it.
+    /// Writes the reply. A closed pipe is not an error. The wait for a full pipe is limited,
+    /// because it has no reader.
     pub fn send(self, line: &str) {
         let Some(pipe) = self.pipe else { return };
         let (mut rest, end) = (line.as_bytes(), Instant::now() + READER_WAIT);
@@ -59,11 +59,11 @@ impl ReplyPipe {
     }
 }
 
-/// Whether there is room to write before `end`, also for a process that was told to stop.
+/// Reports whether there is room to write before `end`, also if the process was asked to stop.
 ///
-/// poll(2) promises room for `PIPE_BUF` bytes, 4096. A failure's line is bounded by that, so its
-/// one write does not block. A longer one, of a name or device that a command printed, can block on
-/// a pipe that is nearly full: kubelet's is new and empty.
+/// poll(2) guarantees room for `PIPE_BUF` bytes, 4096. The line of a failure is not longer, so its
+/// single write does not block. A longer line, with a name or device that a command printed, can
+/// block on a pipe that is nearly full: kubelet's pipe is new and empty.
 pub fn is_writable(pipe: impl AsFd, end: Instant) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -73,15 +73,15 @@ pub fn is_writable(pipe: impl AsFd, end: Instant) -> bool {
             Err(Errno::INTR) if !left.is_zero() => {}
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => return false,
-            // That cannot be told (no memory): most likely there is room, and a reply that is not
-            // tried is surely lost.
+            // poll(2) fails without memory: most likely there is room, and a reply that is not
+            // tried is lost for certain.
             Err(_) => return true,
         }
     }
 }
 
-/// The same where no further descriptor was allowed. If none is to be had, this is the end: with an
-/// answer if it can be written, else with a status that says that there is none.
+/// Moves fd 1 after raising the limit of descriptors. If there is still no descriptor, the process
+/// ends: with the line if it can be written, else with a status for the missing reply.
 fn take_with_room(no_room: impl FnOnce() -> String) -> Option<OwnedFd> {
     if fcntl_getfd(stdout()).is_err() {
         return None;
@@ -93,7 +93,7 @@ fn take_with_room(no_room: impl FnOnce() -> String) -> Option<OwnedFd> {
     })
 }
 
-/// /dev/null, or where there is none (an empty chroot) a file in memory.
+/// Opens /dev/null, or a file in memory if there is none (an empty chroot).
 fn nowhere() -> Option<OwnedFd> {
     openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .or_else(|_| memfd_create("nowhere", MemfdFlags::CLOEXEC))

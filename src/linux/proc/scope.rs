@@ -1,11 +1,11 @@
-//! The control group of one daemon: whatever it has started, and whatever became of the parents, is
-//! found and ended there.
+//! Control group of one daemon: all processes that it has started are found and ended there, also
+//! if their parents are gone.
 //!
-//! Where systemd runs it is a scope of systemd's, because there no one else may make groups;
-//! elsewhere a directory of our own, not below kubelet's group, so that a restart of kubelet ends
-//! no daemon. Control groups of version 1 will do; there the limit of memory is in a second group.
-//! On a node with none of them a daemon has no scope, and where memory is not controlled it has no
-//! limit.
+//! With systemd, it is a scope of systemd, because no other program may make groups there.
+//! Otherwise it is a directory of our own. It is not below kubelet's group, so that a restart of
+//! kubelet ends no daemon. Control groups of version 1 work, too; there a second group limits the
+//! memory. On a node without control groups a daemon has no scope, and without a memory controller
+//! it has no limit.
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
@@ -14,29 +14,29 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where version 1 counts memory.
+/// Memory controller of version 1.
 const MEMORY: &str = "/sys/fs/cgroup/memory";
 
-/// Where control groups may be: version 2, version 2 beside version 1, systemd's own of version 1,
-/// and that of memory.
+/// Places of control groups: version 2, version 2 beside version 1, systemd's own of version 1, and
+/// the memory controller of version 1.
 const ROOTS: [&str; 4] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", MEMORY];
 
-/// Where systemd puts scopes.
+/// Parent group of systemd's scopes.
 const SYSTEMD: &str = "system.slice";
 
 /// Our own group, and the prefix of our scopes.
 const OWN: &str = "flexvol";
 
-/// How long processes that were killed may take to end; what sits in the kernel longer is left.
+/// Limit for the end of killed processes; those that are stuck in the kernel longer are left.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// How often it is looked at.
+/// Pause between two checks.
 const TICK: Duration = Duration::from_millis(5);
 
-/// An empty group of this age is a leftover: no call takes so long from making one to entering it.
+/// Age at which an empty group is a leftover: no call takes so long from making one to entering it.
 const OLD: Duration = Duration::from_mins(1);
 
-/// How often a group is made: another call may remove it while it is still empty.
+/// Limit for attempts to make a group: another call may remove it while it is still empty.
 const ATTEMPTS: usize = 5;
 
 /// The group of one daemon, which may not exist.
@@ -46,45 +46,45 @@ pub struct Scope {
     memory: Option<u64>,
 }
 
-/// How a process gets into a scope.
+/// Way for a process to enter a scope.
 #[derive(Debug)]
 pub(crate) enum Entrance {
-    /// By being started through this command.
+    /// Start through this command.
     Through(Vec<String>),
-    /// By writing its number to each of these; to none where there are no groups.
+    /// Write of its PID to each of these files; none without control groups.
     Groups(Vec<OwnedFd>),
 }
 
 impl Scope {
-    /// The one of this name: letters, digits, `-` and `_`.
+    /// Returns the scope of this name, which consists of letters, digits, `-` and `_`.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned(), memory: None }
     }
 
-    /// The same, whose processes are killed before they have more memory than so many bytes, where
-    /// the node can.
+    /// Limits the memory of all its processes, in bytes: they are killed before they exceed it, if
+    /// the node supports that.
     #[must_use]
     pub fn limited(self, bytes: u64) -> Self {
         Self { memory: Some(bytes), ..self }
     }
 
-    /// Whether it is there, with processes or without.
+    /// Reports whether the scope exists, with or without processes.
     pub fn is_left(&self) -> bool {
         self.directories().next().is_some()
     }
 
-    /// Whether no process is in it, or it is not there at all.
+    /// Reports whether no process is in the scope, or the scope does not exist.
     pub fn is_empty(&self) -> bool {
         self.directories().all(|directory| members(&directory).is_empty())
     }
 
-    /// Whether a process is in it: only root of the node can have put it there.
+    /// Reports whether a process is in the scope: only root of the node can have put it there.
     pub fn holds(&self, pid: i32) -> bool {
         self.directories().any(|directory| members(&directory).contains(&pid))
     }
 
-    /// Lets what is in it finish for so long, kills the rest, and removes it. What cannot be killed
-    /// now stays in it.
+    /// Lets the processes finish for `patience`, kills the rest, and removes the scope.
+    /// Processes that cannot be killed now stay in it.
     pub fn end(&self, patience: Duration) {
         self.wait(patience);
         let start = Instant::now();
@@ -92,19 +92,19 @@ impl Scope {
             self.directories().for_each(|directory| kill(&directory));
             std::thread::sleep(TICK);
         }
-        // One whose threads are still ending is busy without a process in it.
+        // A group whose threads are still ending is busy although it has no process.
         let start = Instant::now();
         while self.is_empty() && !self.remove() && start.elapsed() < LAST_WAIT {
             std::thread::sleep(TICK);
         }
     }
 
-    /// Whether none of ours is left; systemd removes its own.
+    /// Removes our own groups. Returns true if none is left. systemd removes its own.
     fn remove(&self) -> bool {
         let ours = self.directories().filter(|directory| is_ours(directory));
         ours.fold(true, |all, directory| {
             let removed = std::fs::remove_dir(&directory).or_else(unless_missing).is_ok();
-            // The last one takes away what all of them share.
+            // The last scope removes the directory that all of them share.
             let _ = directory.parent().map(std::fs::remove_dir);
             all && removed
         })
@@ -117,7 +117,7 @@ impl Scope {
         }
     }
 
-    /// The way into it, which is there now.
+    /// Prepares the scope and returns the way into it.
     pub(crate) fn enter(&self) -> Result<Entrance> {
         if Path::new("/run/systemd/system").is_dir() {
             let words = ["systemd-run", "--scope", "--quiet", "--collect"].map(str::to_owned);
@@ -129,7 +129,7 @@ impl Scope {
         sweep(&root.join(OWN));
         let directory = root.join(OWN).join(&self.name);
         match make(&directory) {
-            // A container that may look at control groups and not make any.
+            // A container may have the right to read control groups, but not to make any.
             Err(error) if is_forbidden(&error) => Ok(Entrance::Groups(Vec::new())),
             made => {
                 let group = made.with_context(|| format!("make {}", directory.display()))?;
@@ -141,7 +141,8 @@ impl Scope {
         }
     }
 
-    /// The group of version 1 that limits memory. Without it there is a daemon all the same.
+    /// Makes the group of version 1 that limits memory.
+    /// Without it, the daemon is started nevertheless.
     fn second(&self, bytes: u64) -> Option<OwnedFd> {
         let root = Path::new(MEMORY);
         if !root.join("cgroup.procs").exists() {
@@ -158,19 +159,19 @@ impl Scope {
         format!("{OWN}-{}.scope", self.name)
     }
 
-    /// Where it is.
+    /// Returns the existing directories of the scope.
     fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        // Not only where there are control groups: what says so may be unreadable for a moment.
+        // Not only if there are control groups: that check may fail for a moment.
         ROOTS
             .iter()
             .map(Path::new)
             .flat_map(|root| [root.join(OWN).join(&self.name), root.join(SYSTEMD).join(self.unit())])
-            // What cannot be looked at may be there.
+            // A directory that cannot be checked may exist.
             .filter(|directory| directory.try_exists().unwrap_or(true))
     }
 }
 
-/// The first place with control groups.
+/// Returns the first place with control groups.
 fn root() -> Result<Option<&'static Path>> {
     for root in ROOTS.map(Path::new) {
         let sign = root.join("cgroup.procs");
@@ -183,7 +184,7 @@ fn root() -> Result<Option<&'static Path>> {
     Ok(None)
 }
 
-/// Limits the memory of a group of version 2, in groups whose controllers someone has to hand on.
+/// Limits the memory of a group of version 2. The groups above have to pass on their controllers.
 fn limit(root: &Path, directory: &Path, bytes: u64) -> std::io::Result<()> {
     for above in [root.to_owned(), root.join(OWN)] {
         write(&above.join("cgroup.subtree_control"), "+memory")?;
@@ -191,7 +192,7 @@ fn limit(root: &Path, directory: &Path, bytes: u64) -> std::io::Result<()> {
     write(&directory.join("memory.max"), &bytes.to_string())
 }
 
-/// Says something to the kernel.
+/// Writes a text to a file of the kernel.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let file = rustix::fs::open(file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(file, text.as_bytes()).map(drop).map_err(Into::into)
@@ -217,7 +218,7 @@ fn make(directory: &Path) -> std::io::Result<OwnedFd> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && attempts < ATTEMPTS => {}
             opened => {
                 return opened.inspect_err(|_| {
-                    // It has no process.
+                    // The group has no process.
                     let _ = std::fs::remove_dir(directory);
                 });
             }
@@ -230,8 +231,9 @@ fn is_forbidden(error: &std::io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | Unsupported)
 }
 
-/// Removes the groups of daemons that were killed with all that could have unmounted them, as in a
-/// sandbox. One with processes in it cannot be removed, and one that is about to get some is young.
+/// Removes groups of daemons that were killed together with all processes that could have unmounted
+/// them, as in a sandbox. A group with processes cannot be removed, and one that gets some soon is
+/// still young.
 fn sweep(own: &Path) {
     let groups = std::fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.path());
     for group in groups.filter(|path| path.is_dir()) {
@@ -242,13 +244,14 @@ fn sweep(own: &Path) {
     }
 }
 
-/// The processes in it. One of another PID namespace is 0 there, and cannot be named.
+/// Returns the processes in a group.
+/// A process of another PID namespace is listed as 0, and cannot be identified.
 fn members(directory: &Path) -> Vec<i32> {
     let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// All at once where the kernel can (Linux 5.14), else one by one, which the caller repeats.
+/// Kills all processes at once if the kernel can (Linux 5.14), else one by one: to be repeated.
 fn kill(directory: &Path) {
     let at_once = rustix::fs::open(directory.join("cgroup.kill"), OFlags::WRONLY, Mode::empty())
         .and_then(|file| rustix::io::write(file, b"1"));
@@ -264,7 +267,7 @@ mod tests {
     use super::*;
     use crate::proc::namespace;
 
-    /// Made by who could not see that there are none.
+    /// A process that could not see the lack of control groups has made the directory.
     #[test]
     fn a_group_where_there_are_no_groups_is_found_and_removed() {
         let place = Path::new(ROOTS[0]);

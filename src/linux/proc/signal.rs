@@ -1,8 +1,8 @@
-//! Being told to stop.
+//! Requests to stop this process.
 //!
-//! kubelet's stop ends the whole cgroup with SIGTERM, an admin with SIGINT; both mean: undo and
-//! reply now. The flag here is the crate's only global state, because a signal handler has nothing
-//! else it could reach.
+//! When kubelet stops, its whole cgroup gets SIGTERM; an admin sends SIGINT.
+//! Both mean: roll back and reply now. The flag here is the crate's only global state, because a
+//! signal handler cannot reach anything else.
 
 use crate::raw;
 use anyhow::{Context, Result};
@@ -15,30 +15,30 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// The last one that came; 0 for none.
+/// Number of the last signal; 0 for none.
 static INTERRUPTED: AtomicI32 = AtomicI32::new(0);
 
-/// What means stop.
+/// Signals that mean stop.
 const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 
-/// Called once at the start of the process, before anything is changed on the node.
+/// Installs the handlers. Called once at the start of the process, before the node is changed.
 ///
-/// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no
-/// `SA_RESTART`); SIGPIPE is ignored, as no one may be left to read the reply, and so is SIGXFSZ;
-/// and no signal is blocked, whatever was inherited.
+/// From then on, SIGTERM, SIGINT and SIGHUP set the flag and interrupt blocking calls with `EINTR`
+/// (no `SA_RESTART`). SIGPIPE is ignored, because the reply may have no reader; SIGXFSZ is ignored,
+/// too. No signal is blocked, whatever was inherited.
 pub fn install() -> Result<()> {
     for signal in STOPPING {
         raw::set_disposition(signal, SigHandler::Handler(interrupt))
             .with_context(|| format!("handle {signal}"))?;
     }
     raw::set_disposition(Signal::SIGPIPE, SigHandler::SigIgn).context("ignore SIGPIPE")?;
-    // A limit on files is an error of who writes (EFBIG), and not the end of a worker that has
+    // A file size limit is an error of the write (EFBIG). It must not end a worker that has
     // mounted.
     raw::set_disposition(Signal::SIGXFSZ, SigHandler::SigIgn).context("ignore SIGXFSZ")?;
     SigSet::all().thread_unblock().context("unblock signals")
 }
 
-/// Undoes [`install`] in a fork that lives by itself; SIGPIPE stays ignored.
+/// Undoes [`install`] in a fork that continues on its own; SIGPIPE stays ignored.
 pub fn forget() {
     for signal in STOPPING {
         let _ = raw::set_disposition(signal, SigHandler::SigDfl);
@@ -46,29 +46,29 @@ pub fn forget() {
     let _ = SigSet::all().thread_unblock();
 }
 
-/// The one that came was heeded; another one counts again. For what is left to do by who was told
-/// to stop.
+/// Clears the flag, so that another signal counts again.
+/// For the remaining work of a process that was asked to stop.
 pub fn heeded() {
     INTERRUPTED.store(0, Ordering::Relaxed);
 }
 
-/// Whether one of them came since [`install`] or [`heeded`].
+/// Reports whether one of the signals came since [`install`] or [`heeded`].
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed) != 0
 }
 
-/// The number of the last one that came.
+/// Returns the number of the last signal.
 pub fn which() -> i32 {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Waits until there is something to read, the time is over (`None`: never), or the process was
-/// told to stop, be it before or meanwhile; says whether there is something to read.
+/// Waits until there is something to read, the timeout ends (`None`: no timeout), or the process is
+/// asked to stop, before or during the wait. Returns true if there is something to read.
 pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
     wait_any(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout)
 }
 
-/// The same for several at once; says whether there is something to read in any of them.
+/// Does the same for several descriptors. Returns true if any of them can be read.
 pub fn wait_any_readable<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     timeout: Option<Duration>,
@@ -76,15 +76,15 @@ pub fn wait_any_readable<const N: usize>(
     wait_any(&mut fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)), timeout)
 }
 
-/// The same for as many as there are.
+/// Does the same for any number of descriptors.
 pub fn wait_each_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     wait_any(&mut fds, timeout)
 }
 
 fn wait_any(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool> {
-    // Blocked but while waiting: a signal between the look at the flag and the wait would go
-    // unseen.
+    // Blocked except during the wait: a signal between the check of the flag and the wait would be
+    // missed.
     let mask = SigSet::from_iter(STOPPING).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let ready = if interrupted() { Ok(0) } else { poll_with(fds, timeout, mask) };
     mask.thread_set_mask()?;
@@ -96,7 +96,7 @@ fn wait_any(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool> {
 }
 
 fn poll_with(fds: &mut [PollFd<'_>], timeout: Option<Duration>, mask: SigSet) -> nix::Result<i32> {
-    /// The kernel takes no time that its clock cannot hold.
+    /// Limit for a timeout: the kernel refuses a time that its clock cannot hold.
     const LONGEST: Duration = Duration::from_secs(1 << 30);
     let timeout = timeout.map(|timeout| TimeSpec::from_duration(timeout.min(LONGEST)));
     ppoll(fds, timeout, Some(mask))
@@ -116,8 +116,8 @@ mod tests {
     use nix::sys::signal::raise;
     use std::time::{Duration, Instant};
 
-    /// The flag stays set for the process, so this test runs in one of its own: the test binary
-    /// again, with only this test and the variable set.
+    /// Variable that marks a process for this test alone: the test binary again, with only this
+    /// test. The flag stays set for the whole process.
     const ALONE: &str = "FLEXVOL_TEST_ALONE";
 
     #[test]

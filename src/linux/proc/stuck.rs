@@ -5,10 +5,10 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// No stack is shown deeper.
+/// Limit for the depth of a stack that is shown.
 const DEEPEST: usize = 8;
 
-/// One of them.
+/// A stuck process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     pid: i32,
@@ -17,13 +17,13 @@ pub struct Stuck {
     stack: Vec<String>,
 }
 
-/// How long one that was killed may take to go.
+/// Limit for the time that a killed process takes to end.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Between two looks.
+/// Pause between two checks.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Those of a process group that was killed and that do not end.
+/// Returns the processes of a killed process group that do not end.
 pub fn in_group(group: i32) -> Vec<Stuck> {
     let start = Instant::now();
     loop {
@@ -37,16 +37,16 @@ pub fn in_group(group: i32) -> Vec<Stuck> {
 }
 
 impl Stuck {
-    /// What can be told of a process; `None` if there is none of that number.
+    /// Describes a process; `None` if the PID is unused.
     pub fn of(pid: i32) -> Option<Self> {
         let started = process::started(pid)?;
         let name = process::name(pid).unwrap_or_default();
-        // Only who has CAP_SYS_ADMIN may read it, and not every kernel has it.
+        // Reading the stack requires CAP_SYS_ADMIN, and not every kernel has it.
         let stack = std::fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default();
         Some(Self { pid, started, name, stack: stack.lines().filter_map(function).take(DEEPEST).collect() })
     }
 
-    /// Whether it has not ended yet. One of our own children is reaped.
+    /// Reports whether the process has not ended yet. Reaps it if it is a child of ours.
     pub fn is_there(&self) -> bool {
         if process::is_zombie(self.pid) {
             let _ = Pid::from_raw(self.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
@@ -63,7 +63,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Of a line such as `[<0>] fuse_simple_request+0x1e2/0x2e0 [fuse]`.
+/// Returns the function in a line such as `[<0>] fuse_simple_request+0x1e2/0x2e0 [fuse]`.
 fn function(line: &str) -> Option<String> {
     let name = line.split_once("] ")?.1.split(['+', ' ']).next()?;
     Some(name.to_owned()).filter(|name| !name.is_empty())

@@ -1,5 +1,5 @@
-//! A running helper: fed, drained, watched and, if need be, killed, by one thread in one poll(2)
-//! loop.
+//! A running helper: one thread feeds, reads and watches it, and kills it if necessary, in one
+//! poll(2) loop.
 
 use crate::proc::deadline::Deadline;
 use crate::raw;
@@ -19,27 +19,27 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How much of the end of a helper's output is kept, in bytes.
+/// Limit for the end of a helper's output that is kept, in bytes.
 const OUTPUT_LIMIT: usize = 4096;
 
-/// How much of the beginning of an answer is kept, in bytes.
+/// Limit for the beginning of an answer that is kept, in bytes.
 const ANSWER_LIMIT: usize = 64 << 10;
 
-/// From SIGTERM to SIGKILL, and from there to giving up on a process that sits in the kernel.
+/// Time from SIGTERM to SIGKILL, and from there until a process stuck in the kernel is given up.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long a helper's children may still write once it has ended.
+/// Time in which the children of a helper may still write once it has ended.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// The loop looks at the deadline and the signal flag this often; a signal just before poll(2)
-/// would not end it.
+/// Interval for checking the deadline and the signal flag: a signal just before poll(2) would not
+/// interrupt it.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The same where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
+/// The same interval if the kernel cannot report the end of a process (`pidfd_open`, Linux 5.3).
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
-/// Makes `command` start like a fresh process, except for `kept`, and end with this one, by this
-/// signal.
+/// Makes `command` start like a fresh process, except for `kept`, and get the signal `last` when
+/// this process ends.
 pub(crate) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, bounds: Bounds, last: Signal) {
     let parent = getpid();
     raw::before_exec(command, move || {
@@ -48,11 +48,11 @@ pub(crate) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, bounds: Bounds,
     });
 }
 
-/// The same for a daemon, which outlives this process: in a session of its own, and in the control
-/// groups whose `cgroup.procs` are given.
+/// Prepares a daemon, which outlives this process: it gets a session of its own, and enters the
+/// control groups whose `cgroup.procs` are given.
 ///
-/// One whose caller is gone before it is in the groups does not begin: whoever cleans up may have
-/// looked there before.
+/// If the caller ends before the daemon is in the groups, the daemon does not start: a cleanup may
+/// have checked the groups already.
 pub(crate) fn prepare_daemon(
     command: &mut Command,
     kept: Vec<OwnedFd>,
@@ -73,15 +73,15 @@ pub(crate) fn prepare_daemon(
     });
 }
 
-/// What a helper is kept in.
+/// Restrictions of a helper.
 pub(crate) struct Bounds {
-    /// There is nothing but this directory, and no network.
+    /// Root directory: the helper sees only this directory, and no network.
     pub(crate) root: Option<OwnedFd>,
-    /// Nothing is opened but what these rules grant.
+    /// Landlock rules: the helper can open only what they grant.
     pub(crate) rules: Option<OwnedFd>,
 }
 
-/// From here on they hold.
+/// Applies the restrictions to this process.
 fn confine(bounds: &Bounds) -> io::Result<()> {
     if let Some(root) = &bounds.root {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
@@ -92,11 +92,11 @@ fn confine(bounds: &Bounds) -> io::Result<()> {
     bounds.rules.as_ref().map_or(Ok(()), |rules| raw::landlock::restrict(rules.as_fd()))
 }
 
-/// Between fork and exec: system calls only, see [`raw::before_exec`].
+/// Runs between fork and exec: system calls only, see [`raw::before_exec`].
 fn in_child(parent: Pid, kept: &[OwnedFd], last: Signal) -> io::Result<()> {
     start_fresh(kept)?;
     if last != Signal::KILL {
-        // No one reads its output once we are gone: what it says of its end must not be its end.
+        // Nothing reads its output once we are gone: a last message must not end it with SIGPIPE.
         raw::set_disposition(nix::sys::signal::Signal::SIGPIPE, SigHandler::SigIgn)?;
     }
     set_parent_process_death_signal(Some(last))?;
@@ -104,10 +104,10 @@ fn in_child(parent: Pid, kept: &[OwnedFd], last: Signal) -> io::Result<()> {
     if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
-/// As if no one had set a signal or opened a file, except for `kept`.
+/// Resets signals and open files to those of a fresh process, except for `kept`.
 fn start_fresh(kept: &[OwnedFd]) -> io::Result<()> {
     for signal in nix::sys::signal::Signal::iterator() {
-        // SIGKILL and SIGSTOP refuse, and are what they should be.
+        // SIGKILL and SIGSTOP cannot be changed, and have the default already.
         let _ = raw::set_disposition(signal, SigHandler::SigDfl);
     }
     raw::close_on_exec_from(3);
@@ -117,7 +117,7 @@ fn start_fresh(kept: &[OwnedFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// A started helper. If this is dropped before it ended, its whole process group is killed.
+/// A started helper. If it is dropped before the helper ended, the whole process group is killed.
 pub(crate) struct Running {
     child: Child,
     pid: Pid,
@@ -133,7 +133,7 @@ pub(crate) struct Running {
     reaped: bool,
 }
 
-/// Where a helper is on its way out.
+/// Stage in ending a helper.
 enum Stage {
     Running,
     Asked(Failure, Instant),
@@ -141,8 +141,8 @@ enum Stage {
 }
 
 impl Running {
-    /// Takes over the process, the reading ends of its output and, if it has one, of its answer,
-    /// and if it gets input, the writing end of that. What is `masked` never shows in its output.
+    /// Takes over the process, the reading ends of its output and of its answer, if any, and the
+    /// writing end of its input, if any. Secrets in `masked` never appear in its output.
     pub(crate) fn new(
         child: Child,
         (output, answer): (OwnedFd, Option<OwnedFd>),
@@ -172,7 +172,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Until the process ended: its status, or the `Timeout` that made us end it.
+    /// Waits until the process has ended.
+    /// Returns its status, or the `Timeout` for which it was ended.
     pub(crate) fn supervise(
         &mut self,
         deadline: &Deadline,
@@ -185,7 +186,7 @@ impl Running {
             if let Stage::Killed(failure, since) = &stage
                 && since.elapsed() > GRACE
             {
-                // It sits in the kernel, on dead storage. Nothing ends it; init reaps it after us.
+                // It is stuck in the kernel, on dead storage: init reaps it after our end.
                 self.reaped = true;
                 return Ok(Err(failure.clone().with_residue(format!("process {} of {name}", self.pid))));
             }
@@ -199,17 +200,17 @@ impl Running {
         })
     }
 
-    /// The end of what it wrote, secrets masked.
+    /// Returns the end of its output, with secrets masked.
     pub(crate) fn output(&self) -> String {
         self.tail.text(&self.masked)
     }
 
-    /// The beginning of its answer, secrets masked.
+    /// Returns the beginning of its answer, with secrets masked.
     pub(crate) fn answer(&self) -> String {
         self.masked.clean(&String::from_utf8_lossy(&self.answered))
     }
 
-    /// The next stage, once it is time for it.
+    /// Returns the next stage if it is due.
     fn press(&self, stage: Stage, deadline: &Deadline, name: &str) -> Stage {
         match stage {
             Stage::Running => match deadline.check(&format!("running {name}")) {
@@ -227,20 +228,20 @@ impl Running {
         }
     }
 
-    /// To the whole group. Only while the process is not reaped: then no one else can have got its
-    /// number.
+    /// Sends a signal to the whole group.
+    /// Only while the process is not reaped: until then its PID cannot be reused.
     fn signal(&self, signal: Signal) {
-        // If no process is left, that is as good.
+        // An error means that no process is left, which is fine.
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Without reaping it.
+    /// Reports whether the process has ended, without reaping it.
     fn has_ended(&self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())
     }
 
-    /// What is left in the pipe; a child that keeps it open is not waited for.
+    /// Reads what is left in the pipes. Does not wait for a child that keeps them open.
     fn drain(&mut self) -> io::Result<()> {
         self.input = None;
         self.ended = None;
@@ -251,8 +252,7 @@ impl Running {
         Ok(())
     }
 
-    /// Reaps it. What it left in its process group ends with it, unless that is a daemon someone
-    /// wants.
+    /// Reaps the process. Kills what it left in its process group, unless that is a wanted daemon.
     fn finish(&mut self, daemon: bool) -> io::Result<ExitStatus> {
         let succeeded = matches!(waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?,
             Some(status) if status.exit_status() == Some(0));
@@ -264,7 +264,7 @@ impl Running {
         Ok(status)
     }
 
-    /// Waits for something to happen, at most for `wait`, then moves what can be moved.
+    /// Waits for an event, at most for `wait`, then reads and writes what is possible.
     fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let ended = self.ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
         let output = self.output.iter().chain(&self.answer).map(|fd| PollFd::new(fd, PollFlags::IN));
@@ -289,7 +289,7 @@ impl Running {
         });
     }
 
-    /// Whatever goes in now. A helper that does not read its input is not at fault (`EPIPE`).
+    /// Writes as much as possible now. A helper that does not read its input is no error (`EPIPE`).
     fn write_some(&mut self) {
         let (Some(input), Some(secret)) = (&self.input, &self.secret) else { return };
         let rest = &secret.expose()[self.written..];
@@ -310,7 +310,7 @@ impl Drop for Running {
     }
 }
 
-/// At most a mebibyte: a helper that writes for ever must not keep us from its deadline.
+/// Reads at most one mebibyte: a helper that writes without end must not delay its deadline.
 fn read_from(pipe: &mut Option<OwnedFd>, mut take: impl FnMut(&[u8])) {
     let mut buffer = [0; 1 << 14];
     for _ in 0..64 {
@@ -331,9 +331,9 @@ struct Tail {
 }
 
 impl Tail {
-    /// `slack` is the length of the longest form of a secret in bytes: what is kept begins
-    /// anywhere, also in the middle of it, where it could not be recognised; so that much is kept
-    /// before the text that is shown.
+    /// Creates a tail. `slack` is the length of the longest form of a secret in bytes. The kept
+    /// bytes may begin in the middle of a secret, which cannot be recognised then. So this much
+    /// more is kept before the text that is shown.
     fn new(slack: usize) -> Self {
         Self { bytes: Vec::new(), total: 0, slack }
     }
@@ -356,7 +356,7 @@ impl Tail {
     }
 }
 
-/// The text from the first character on that begins at `start` or later.
+/// Returns the text from the first character that begins at `start` or later.
 pub(crate) fn text_from(text: &str, start: usize) -> &str {
     (start..text.len()).find_map(|at| text.get(at..)).unwrap_or_default()
 }
@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Says that this process is the one to be killed, and where its helper writes its number.
+    /// Variable that marks this process as the one to be killed. Its value is the PID file.
     const VICTIM: &str = "FLEXVOL_TEST_VICTIM";
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr;
 
-/// `struct landlock_ruleset_attr`: what is refused unless a rule grants it.
+/// `struct landlock_ruleset_attr`: access that is refused unless a rule grants it.
 #[repr(C)]
 pub(crate) struct Refused {
     pub(crate) files: u64,
@@ -22,7 +22,7 @@ struct Granted {
 
 const _: () = assert!(size_of::<Refused>() == 24 && size_of::<Granted>() == 12);
 
-/// Which version the kernel has, from 1 on; an error if it has none.
+/// Returns the kernel's version of Landlock, from 1 on; an error if it has no Landlock.
 pub(crate) fn version() -> io::Result<libc::c_long> {
     // SAFETY: with this flag the kernel touches no memory.
     result(unsafe {
@@ -30,7 +30,8 @@ pub(crate) fn version() -> io::Result<libc::c_long> {
     })
 }
 
-/// A set of rules that refuses so much; `length` is that of the structure which the kernel knows.
+/// Makes a set of rules that refuses this access.
+/// `length` is the size of the structure in this kernel.
 pub(crate) fn rules(refused: &Refused, length: usize) -> io::Result<OwnedFd> {
     let length = length.min(size_of::<Refused>());
     // SAFETY: the kernel reads no more bytes of the structure than it has.
@@ -38,14 +39,14 @@ pub(crate) fn rules(refused: &Refused, length: usize) -> io::Result<OwnedFd> {
         libc::syscall(libc::SYS_landlock_create_ruleset, ptr::from_ref(refused), length, 0_u32)
     })?;
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made it, and nobody else knows of it.
+    // SAFETY: the kernel has just made it, and no other code knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Grants some access to a file, or to all that is below a directory.
+/// Grants access to a file, or to all files below a directory.
 pub(crate) fn grant(rules: BorrowedFd<'_>, file: BorrowedFd<'_>, access: u64) -> io::Result<()> {
     let granted = Granted { access, file: file.as_raw_fd() };
-    // SAFETY: the kernel reads one structure of the kind that 1 stands for, the size asserted
+    // SAFETY: the kernel reads one structure of the kind that 1 stands for, with the size asserted
     // above.
     result(unsafe {
         libc::syscall(
@@ -59,7 +60,7 @@ pub(crate) fn grant(rules: BorrowedFd<'_>, file: BorrowedFd<'_>, access: u64) ->
     .map(drop)
 }
 
-/// From here on the rules hold for this thread and all that it becomes. Safe between fork and exec.
+/// Applies the rules to this thread and all that it executes. Safe between fork and exec.
 pub(crate) fn restrict(rules: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: two integers.
     result(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0_u32) }).map(drop)

@@ -1,4 +1,4 @@
-//! The bare system calls no crate offers in a safe form. Nothing else in the crate is `unsafe`.
+//! System calls that no crate offers in a safe form. All `unsafe` code of the crate is here.
 #![allow(unsafe_code, reason = "ioctls, ptrace, leases, pre_exec and an allocator have no safe form")]
 
 pub(crate) mod landlock;
@@ -17,16 +17,15 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
 
-/// The system's allocator, but what is given back is zeroed: it may hold a secret.
+/// The system's allocator, which also zeroes freed memory: it may hold a secret.
 #[derive(Debug)]
 pub struct Wiping;
 
-// SAFETY: each call is System's own with the same layout. What is given back belongs to no one else
-// any more, so it may be written to. realloc is the trait's own: it allocates, copies and gives
-// back through this.
+// SAFETY: each call is System's own with the same layout. Freed memory has no other owner any more,
+// so it may be written to. realloc is the trait's own: it allocates, copies and frees through this.
 unsafe impl GlobalAlloc for Wiping {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those System wants.
+        // SAFETY: the caller's promises are those that System requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -36,7 +35,7 @@ unsafe impl GlobalAlloc for Wiping {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: so many bytes at the pointer were allocated with this layout and are still.
+        // SAFETY: so many bytes at the pointer were allocated with this layout, and still are.
         unsafe {
             libc::explicit_bzero(pointer.cast(), layout.size());
             System.dealloc(pointer, layout);
@@ -44,9 +43,9 @@ unsafe impl GlobalAlloc for Wiping {
     }
 }
 
-/// A call of fcntl(2) that takes an integer.
+/// Calls fcntl(2) with an integer.
 pub(crate) fn fcntl(fd: BorrowedFd<'_>, command: i32, number: i32) -> nix::Result<i32> {
-    // SAFETY: with the commands it is called with the kernel touches no memory of ours.
+    // SAFETY: with the commands used here, the kernel touches no memory of ours.
     nix::errno::Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), command, number) })
 }
 
@@ -109,16 +108,16 @@ pub(crate) enum LoopCall {
     GetFree = 0x4C82,
 }
 
-/// `NBD_DISCONNECT` and `NBD_CLEAR_SOCK` (linux/nbd.h): ends a connection, whoever made it.
+/// Ends a connection of any process: `NBD_DISCONNECT` and `NBD_CLEAR_SOCK` (linux/nbd.h).
 pub(crate) fn nbd_end(device: BorrowedFd<'_>) -> io::Result<()> {
     for request in [0xAB08, 0xAB04] {
-        // SAFETY: they take nothing.
+        // SAFETY: these requests take no argument.
         unsafe { ioctl(device, request, ptr::null_mut()) }?;
     }
     Ok(())
 }
 
-/// A loop ioctl that takes an integer or nothing; its return value.
+/// Calls a loop ioctl that takes an integer or nothing. Returns its return value.
 pub(crate) fn loop_call(fd: BorrowedFd<'_>, call: LoopCall, argument: usize) -> io::Result<i32> {
     // SAFETY: none of these calls takes a pointer; the kernel reads the argument as an integer.
     unsafe { ioctl(fd, call as u16, ptr::without_provenance_mut(argument)) }
@@ -154,7 +153,7 @@ struct InterfaceFlags {
 
 const _: () = assert!(size_of::<InterfaceFlags>() == 40);
 
-/// `SIOCSIFFLAGS`: the loopback device of this network namespace goes up. Any socket of it will do.
+/// `SIOCSIFFLAGS`: sets the loopback device of this network namespace up, by any socket in it.
 pub fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut name = [0; 16];
     name[..2].copy_from_slice(b"lo");
@@ -165,7 +164,7 @@ pub fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Adds a key of this type to the calling thread's key ring (`KEY_SPEC_THREAD_KEYRING`).
 pub(crate) fn add_thread_key(kind: &CStr, name: &CStr, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: the kernel reads two strings that end, and as many bytes as there are.
+    // SAFETY: the kernel reads two terminated strings, and as many bytes as there are.
     let id = unsafe {
         libc::syscall(libc::SYS_add_key, kind.as_ptr(), name.as_ptr(), bytes.as_ptr(), bytes.len(), -1_i32)
     };
@@ -226,24 +225,24 @@ pub fn set_mount_attributes(
     }
 }
 
-/// The process at the other end of a socket, as it has connected or listened: its number, and in
-/// whose name. Unlike rustix's it also tells of one in a PID namespace that is not ours, which has
-/// the number 0 here.
+/// Returns PID and user of the process at the other end of a socket, as it has connected or
+/// listened. Unlike rustix's function, this also reports a process in a PID namespace that is not
+/// ours, which has the PID 0 here.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or_default();
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     // SAFETY: the kernel writes at most `length` bytes to `peer`, which is as long, and any bytes
-    // make one.
+    // are valid.
     let got =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut peer).cast(), &raw mut length) };
     if got == 0 { Ok((peer.pid, peer.uid)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// fork(2): the child's number in the parent, `None` in the child.
+/// Calls fork(2): returns the child's PID in the parent, `None` in the child.
 ///
-/// Sound only in a process with one thread, which every process of the verb path is; the tests fork
-/// with others around and rely on the C library, whose allocator survives that.
+/// Sound only in a process with one thread, as every process of the verb path is.
+/// The tests fork beside other threads and rely on the C library, whose allocator survives that.
 pub fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
     // SAFETY: see above.
     match unsafe { nix::unistd::fork() }? {
@@ -252,12 +251,12 @@ pub fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
     }
 }
 
-/// _exit(2) with 0: without destructors and exit handlers, which belong to the process that forked.
+/// Calls _exit(2) with 0: destructors and exit handlers belong to the process that forked.
 pub fn end() -> ! {
     end_with(0)
 }
 
-/// The same with another status.
+/// Does the same with another status.
 pub fn end_with(status: i32) -> ! {
     // SAFETY: takes an integer and does not return.
     unsafe { libc::_exit(status) }
@@ -265,16 +264,16 @@ pub fn end_with(status: i32) -> ! {
 
 /// Moves fd 1 to fd 3, close-on-exec, and closes everything above it; `None` if fd 1 is not open.
 ///
-/// Called once, first of all: no descriptor above 2 is owned by anybody in this process yet.
+/// Called once, before all else: no code in this process owns a descriptor above 2 yet.
 pub(crate) fn take_stdout() -> Option<OwnedFd> {
-    // SAFETY: integers only; whatever is open as 3 was inherited and belongs to no one here.
+    // SAFETY: integers only; an open descriptor 3 was inherited and has no owner here.
     let moved = unsafe { libc::dup3(libc::STDOUT_FILENO, 3, libc::O_CLOEXEC) };
     close_from(if moved == 3 { 4 } else { 3 });
-    // SAFETY: dup3 has just made it, and no one else knows of it.
+    // SAFETY: dup3 has just made it, and no other code knows of it.
     (moved == 3).then(|| unsafe { OwnedFd::from_raw_fd(3) })
 }
 
-/// Closes every descriptor from 3 on but `kept`, in a fork that never returns to their owners.
+/// Closes every descriptor from 3 on except `kept`, in a fork that never returns to their owners.
 pub fn close_all_but<const N: usize>(kept: [BorrowedFd<'_>; N]) {
     let mut kept = kept.map(|fd| fd.as_raw_fd());
     kept.sort_unstable();
@@ -293,12 +292,12 @@ fn close_from(first: i32) {
 }
 
 fn close_between(first: i32, last: i32) {
-    // SAFETY: integers only; the callers own every descriptor in the range, or no one does.
+    // SAFETY: integers only; the callers own every descriptor in the range, or it has no owner.
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
         return;
     }
     for fd in first..=last.min(most_descriptors()) {
-        // SAFETY: as above; a number that is not open is answered with EBADF.
+        // SAFETY: as above; for a number that is not open, the result is EBADF.
         unsafe { libc::close(fd) };
     }
 }
@@ -312,7 +311,7 @@ pub fn before_exec(command: &mut Command, hook: impl FnMut() -> io::Result<()> +
     unsafe { command.pre_exec(hook) };
 }
 
-/// The kernel's number for the kind of machine whose system calls these are (linux/audit.h).
+/// The kernel's number for the architecture whose system calls these are (linux/audit.h).
 const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
     Some(0xC000_003E)
 } else if cfg!(target_arch = "aarch64") {
@@ -321,7 +320,7 @@ const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// From here on this process and all that it becomes can start threads, but no process: `EAGAIN`.
+/// Forbids this process and all that it becomes to start processes (`EAGAIN`); threads are allowed.
 ///
 /// Safe between fork and exec.
 pub(crate) fn refuse_processes() -> io::Result<()> {
@@ -338,7 +337,7 @@ pub(crate) fn refuse_processes() -> io::Result<()> {
     };
     let end = |value| step(BPF_RET | BPF_K, value, 0, 0);
     let refuse = |errno: i32| end(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned());
-    // Newer machines have but the one call.
+    // Newer architectures have only clone(2).
     #[cfg(target_arch = "x86_64")]
     let old = [libc::SYS_fork, libc::SYS_vfork];
     #[cfg(not(target_arch = "x86_64"))]
@@ -356,23 +355,23 @@ pub(crate) fn refuse_processes() -> io::Result<()> {
         // The jumps above count from the step after them to these.
         refuse(libc::EAGAIN),
         end(libc::SECCOMP_RET_ALLOW),
-        // Its flags are in memory, where no filter can look: the caller tries clone(2) next.
+        // The flags of clone3 are in memory, where no filter can look: clone(2) is tried next.
         refuse(libc::ENOSYS),
     ];
     let length = u16::try_from(program.len()).unwrap_or_default();
     let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, whose length goes with it.
+    // SAFETY: the kernel copies the program, whose length is passed with it.
     match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, ptr::from_ref(&filter)) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Marks every descriptor from `first` on close-on-exec; `close_range` since Linux 5.11, one by one
-/// before.
+/// Marks every descriptor from `first` on as close-on-exec: with `close_range` since Linux 5.11,
+/// one by one before.
 ///
-/// Safe between fork and exec. Not plain closing: the standard library reports a failed exec
-/// through one of them.
+/// Safe between fork and exec. The descriptors are not closed here: the standard library reports a
+/// failed exec through one of them.
 pub(crate) fn close_on_exec_from(first: u32) {
     // SAFETY: three integers, no memory; the flag only changes what the next exec does.
     let done =
@@ -381,12 +380,12 @@ pub(crate) fn close_on_exec_from(first: u32) {
         return;
     }
     for fd in first.cast_signed()..=most_descriptors() {
-        // SAFETY: F_SETFD takes an integer; a number that is not open is answered with EBADF.
+        // SAFETY: F_SETFD takes an integer; for a number that is not open, the result is EBADF.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// How far the slow ways look: no descriptor was opened above the limit, unless someone lowered it
+/// Returns the limit of the slow loops: no descriptor was opened above it, unless it was lowered
 /// since. At most 65,536, which are 20 ms of system calls.
 fn most_descriptors() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);

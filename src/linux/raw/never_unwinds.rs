@@ -1,12 +1,12 @@
-//! In the place of the C library's unwinder, which a program that aborts on panic never needs.
+//! Replacement for the C library's unwinder, which a program that aborts on panic never needs.
 //!
-//! Rust's standard library brings it all the same, and for a backtrace all that reads debug
-//! information: 260 KiB, a twelfth of a program that has neither symbols nor tables for unwinding.
-//! As [`_Unwind_Backtrace`] finds no frame here, the linker sees that none of that is reached. A
-//! panic says what happened and where, as before.
+//! Rust's standard library links it nevertheless, and for backtraces all code that reads debug
+//! information: 260 KiB, a twelfth of a program that has neither symbols nor unwind tables. Here
+//! [`_Unwind_Backtrace`] finds no frame, so the linker sees that none of that code is reached. A
+//! panic still reports what happened and where.
 //!
-//! The names are those of the Itanium C++ ABI, level 1. All but the first are called only while a
-//! stack is unwound, which never happens, so their arguments are left out.
+//! The names are those of the Itanium C++ ABI, level 1. All except the first are called only while
+//! a stack is unwound, which never happens, so their arguments are left out.
 
 use nix::libc::{c_int, c_void};
 use std::process::abort;
@@ -14,12 +14,12 @@ use std::process::abort;
 /// `_URC_END_OF_STACK`.
 const END_OF_STACK: c_int = 5;
 
-/// What a backtrace asks for each frame.
+/// Callback of a backtrace for each frame.
 type Trace = extern "C" fn(*mut c_void, *mut c_void) -> c_int;
 
-/// There is no frame.
-// SAFETY: the signature is the ABI's, and nothing else in the program has the name: the archive's
-// member of that name is linked only where a name is missing.
+/// Reports that there is no frame.
+// SAFETY: the signature is the ABI's, and no other symbol in the program has the name: the
+// archive's member of that name is linked only where a name is missing.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Backtrace(_: Trace, _: *mut c_void) -> c_int {
     END_OF_STACK
@@ -29,7 +29,7 @@ extern "C" fn _Unwind_Backtrace(_: Trace, _: *mut c_void) -> c_int {
 macro_rules! never {
     ($($name:ident),*) => {
         $(
-            // SAFETY: as above; it never returns, whatever it is called with.
+            // SAFETY: as above; it never returns, with any arguments.
             #[unsafe(no_mangle)]
             extern "C" fn $name() -> ! {
                 abort()

@@ -1,4 +1,4 @@
-//! ptrace(2), and waiting for the processes that are traced (linux/ptrace.h).
+//! ptrace(2), and waiting for traced processes (linux/ptrace.h).
 
 use super::{end, fork};
 use nix::libc;
@@ -7,21 +7,21 @@ use std::io;
 /// Requests of ptrace(2) that take an integer or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PtraceRequest {
-    /// The parent traces this process.
+    /// Lets the parent trace this process.
     TraceMe = 0,
-    /// Go on, to the next event.
+    /// Continues to the next event.
     Continue = 7,
-    /// Trace no more.
+    /// Ends the trace.
     Detach = 17,
-    /// Go on, to the next beginning or end of a system call.
+    /// Continues to the next beginning or end of a system call.
     SystemCall = 24,
-    /// Trace a process that runs on.
+    /// Traces a process that keeps running.
     Seize = 0x4206,
-    /// Leave it stopped, but tell of events.
+    /// Leaves the process stopped, but reports events.
     Listen = 0x4208,
 }
 
-/// ptrace(2) with a number: a signal to go on with, or options.
+/// Calls ptrace(2) with a number: a signal to continue with, or options.
 pub fn ptrace(request: PtraceRequest, pid: i32, number: i32) -> io::Result<()> {
     // SAFETY: none of these requests takes a pointer.
     match unsafe { libc::syscall(libc::SYS_ptrace, request as i64, i64::from(pid), 0_i64, i64::from(number)) }
@@ -31,7 +31,7 @@ pub fn ptrace(request: PtraceRequest, pid: i32, number: i32) -> io::Result<()> {
     }
 }
 
-/// `PTRACE_GETEVENTMSG`, of an event whose message is the number of a process.
+/// Calls `PTRACE_GETEVENTMSG`, for an event whose message is a PID.
 pub fn ptrace_message(pid: i32) -> io::Result<i32> {
     let mut message: libc::c_ulong = 0;
     // SAFETY: the kernel writes one unsigned long.
@@ -41,31 +41,31 @@ pub fn ptrace_message(pid: i32) -> io::Result<i32> {
     }
 }
 
-/// What a process that stopped at a system call is doing.
+/// System call at which a process has stopped.
 #[derive(Clone, Copy, Debug)]
 pub enum SystemCall {
-    /// It is about to.
+    /// The call is about to begin.
     Begins {
-        /// Which.
+        /// Number of the call.
         number: i64,
         /// Its arguments.
         arguments: [u64; 6],
     },
-    /// It has made it.
+    /// The call has ended.
     Ends {
-        /// What it returns.
+        /// Its return value.
         result: i64,
-        /// Whether that is an error.
+        /// True if the return value is an error.
         failed: bool,
     },
 }
 
-/// `PTRACE_GET_SYSCALL_INFO` (Linux 5.3).
+/// Calls `PTRACE_GET_SYSCALL_INFO` (Linux 5.3).
 pub fn system_call(pid: i32) -> io::Result<SystemCall> {
-    // `struct ptrace_syscall_info` of linux/ptrace.h: what it is, two addresses, and then a union.
+    // `struct ptrace_syscall_info` of linux/ptrace.h: the kind, two addresses, and then a union.
     let mut info = [0_u64; 11];
     let size = size_of_val(&info) as u64;
-    // SAFETY: the kernel writes no more than the size passed, and any number may be in there.
+    // SAFETY: the kernel writes no more than the size passed, and any number is valid there.
     match unsafe { libc::syscall(libc::SYS_ptrace, 0x420e_i64, i64::from(pid), size, &raw mut info) } {
         -1 => Err(io::Error::last_os_error()),
         _ => match info {
@@ -81,34 +81,34 @@ pub fn system_call(pid: i32) -> io::Result<SystemCall> {
     }
 }
 
-/// What became of a traced process.
+/// State change of a traced process.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// Whose.
+    /// PID of the process.
     pub pid: i32,
     code: i32,
-    /// Of one that stopped: a signal, and above that an event.
+    /// For a stopped process: a signal, and an event in the bits above.
     pub status: i32,
 }
 
 impl Change {
-    /// Whether it is no more.
+    /// Reports whether the process has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
     }
 }
 
-/// waitid(2) for one process, or for any that this thread traces or has started; `None` if there is
-/// nothing yet, or no one.
+/// Calls waitid(2) for one process, or for any that this thread traces or has started.
+/// Returns `None` if there is no change yet, or no process.
 pub fn wait_traced(pid: Option<i32>, flags: i32) -> io::Result<Option<Change>> {
     let (kind, id) = pid.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid.cast_unsigned()));
     let flags = flags | libc::__WALL | libc::__WNOTHREAD;
     loop {
-        // SAFETY: every bit pattern of it is a siginfo_t, and all zero says that nothing happened.
+        // SAFETY: every bit pattern is a valid siginfo_t, and all zeros mean that nothing happened.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one siginfo_t.
         if unsafe { libc::waitid(kind, id, &raw mut info, flags) } == 0 {
-            // SAFETY: waitid fills what belongs to SIGCHLD, or leaves zeros.
+            // SAFETY: waitid fills in the fields of SIGCHLD, or leaves zeros.
             let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
             return Ok((pid != 0).then_some(Change { pid, code: info.si_code, status }));
         }
@@ -121,7 +121,7 @@ pub fn wait_traced(pid: Option<i32>, flags: i32) -> io::Result<Option<Change>> {
     }
 }
 
-/// Whether ptrace(2) is permitted: tried on a child that does nothing but system calls.
+/// Reports whether ptrace(2) is permitted: tries it on a child that makes only system calls.
 pub fn can_trace() -> bool {
     let Ok((reader, writer)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else {
         return false;
@@ -130,7 +130,7 @@ pub fn can_trace() -> bool {
         Err(_) => false,
         Ok(None) => {
             drop(writer);
-            // Until the parent has closed its end.
+            // Waits until the parent has closed its end.
             let _ = rustix::io::read(&reader, &mut [0]);
             end()
         }

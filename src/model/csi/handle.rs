@@ -1,11 +1,11 @@
-//! A volume's handle: it holds the name that FlexVolume knows the volume by, so that nothing has to
-//! be remembered to detach or to validate it. Pure.
+//! Handle of a volume. It contains FlexVolume's name of the volume, so detach and validation need
+//! no stored state. Pure.
 //!
 //! | handle | volume | its name for the driver |
 //! |---|---|---|
-//! | `fx1#<PV name>` | a PersistentVolume's | the PV's name |
-//! | `fx1~<sha256>` | one whose name Kubernetes would not take, or is too long for a handle | `fx1-<sha256>` |
-//! | `csi-<sha256>` | inline in a pod: kubelet makes it up | the volume's in the pod |
+//! | `fx1#<PV name>` | a PersistentVolume | the PV's name |
+//! | `fx1~<sha256>` | a PersistentVolume whose name is invalid or too long | `fx1-<sha256>` |
+//! | `csi-<sha256>` | inline in a pod; kubelet generates the handle | its name in the pod |
 
 use super::name::hash;
 
@@ -14,19 +14,19 @@ pub const LIMIT: usize = 128;
 const NAMED: &str = "fx1#";
 const HASHED: &str = "fx1~";
 const INLINE: &str = "csi-";
-/// Digits of SHA-256.
+/// Hexadecimal digits of a SHA-256 hash.
 const DIGITS: usize = 64;
 
-/// What a volume id says.
+/// Meaning of a volume id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Handle {
-    /// A PersistentVolume, by FlexVolume's name for it.
+    /// A PersistentVolume, with FlexVolume's name for it.
     Persistent(String),
-    /// A volume of a pod's own.
+    /// An inline volume of a pod.
     Inline,
 }
 
-/// The handle for a name.
+/// Returns the handle for a name.
 pub fn of_name(name: &str) -> String {
     if is_plain(name) && NAMED.len() + name.len() <= LIMIT {
         format!("{NAMED}{name}")
@@ -35,16 +35,17 @@ pub fn of_name(name: &str) -> String {
     }
 }
 
-/// The handle of a volume for a driver of others. In theirs stand servers, shares and directories
-/// between `#` and `/`, and they delete what they read there: here are neither. It is one volume's
-/// alone, because kubelet mounts once for each handle, whatever else two volumes differ in.
+/// Returns the handle of a volume for another vendor's driver. Such drivers put servers, shares and
+/// directories into their handles, separated by `#` and `/`, and delete what they read there. So
+/// this handle contains neither sign. No two volumes share it, because kubelet mounts once per
+/// handle, no matter how else two volumes differ.
 pub fn of_foreign(name: &str) -> String {
-    // No name of a volume has a tilde.
+    // No name of a volume contains a tilde.
     if name.len() <= 100 { format!("flexmig-{name}") } else { format!("flexmig-~{}", hash(name.as_bytes())) }
 }
 
 impl Handle {
-    /// `None` for what is no handle of ours: there is no such volume.
+    /// Parses a handle. `None` if it is not one of ours: there is no such volume.
     pub fn parse(id: &str) -> Option<Self> {
         let digits = |rest: &&str| {
             rest.len() == DIGITS && rest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -59,7 +60,8 @@ impl Handle {
     }
 }
 
-/// A name of a PersistentVolume: drivers make paths of it, and some check it.
+/// Reports whether this is a valid name of a PersistentVolume. Drivers build paths from it, and
+/// some validate it.
 fn is_plain(name: &str) -> bool {
     let edge =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

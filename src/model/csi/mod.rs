@@ -1,5 +1,5 @@
-//! What a FlexVolume driver and its volumes are called in CSI, where `flexvold csi` serves them;
-//! and a CSI driver's volume behind FlexVolume.
+//! CSI names of FlexVolume drivers and their volumes, which `flexvold csi` serves; and volumes of
+//! CSI drivers behind FlexVolume.
 
 pub mod handle;
 pub mod name;

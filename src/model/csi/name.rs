@@ -1,18 +1,18 @@
-//! What a driver is called in CSI. Pure.
+//! CSI names of drivers. Pure.
 
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Failure, Result};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// What ends the name of every driver that is served here.
+/// Suffix of the CSI name of every driver that is served here.
 const SUFFIX: &str = ".flex.flexvol.dev";
 /// The longest name that CSI allows.
 const LIMIT: usize = 63;
-/// Hexadecimal digits of the hash that keeps long names apart.
+/// Hexadecimal digits of the hash that makes long names distinct.
 const HASH: usize = 8;
 
-/// `<driver>.<vendor>.flex.flexvol.dev`, in the letters that Kubernetes allows.
+/// Returns `<driver>.<vendor>.flex.flexvol.dev`, in the characters that Kubernetes allows.
 pub fn of_driver(name: &DriverName) -> String {
     let vendor = name.vendor().map(|vendor| format!(".{vendor}")).unwrap_or_default();
     let stem = labels(&format!("{}{vendor}", name.driver()));
@@ -26,7 +26,8 @@ pub fn of_driver(name: &DriverName) -> String {
     stem + SUFFIX
 }
 
-/// Letters, digits and inner hyphens between dots; a letter first, because csi-sanity wants one.
+/// Reduces a text to letters, digits and inner hyphens between dots. The name starts with a letter,
+/// because csi-sanity requires it.
 fn labels(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
     let text: String = text.chars().map(plain).collect();
@@ -36,7 +37,7 @@ fn labels(text: &str) -> String {
     if name.starts_with(|c: char| c.is_ascii_lowercase()) { name } else { format!("d{name}") }
 }
 
-/// Whether an admin's own name is one that CSI and Kubernetes take.
+/// Fails if CSI or Kubernetes does not allow an admin's own name.
 pub fn check(name: &str) -> Result<()> {
     let letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase());
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -51,7 +52,7 @@ pub fn check(name: &str) -> Result<()> {
     Err(Failure::options(format!("CSI driver name {name:?} is not valid: {fix}")))
 }
 
-/// In hexadecimal digits.
+/// Returns the SHA-256 hash in hexadecimal digits.
 pub fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -1,46 +1,46 @@
-//! A volume of a CSI driver that a FlexVolume driver shows, as the node's agent is asked for it.
+//! Volume of a CSI driver behind a FlexVolume driver, in the form of a request to the node's agent.
 
 use crate::agent::HoldAccess;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the keys of the CO's own attributes begin with: a tenant's would be taken for kubelet's.
+/// Prefix of the CO's own attributes. A tenant's attribute with it would be taken for kubelet's.
 pub const RESERVED: &str = "csi.storage.k8s.io/";
 
-/// A volume, and where it is to be shown. Its secrets go beside it.
+/// Volume, and the directory to publish it in. Its secrets are sent separately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsiVolume {
-    /// The CSI driver's name.
+    /// Name of the CSI driver.
     pub driver: String,
-    /// What the CSI driver knows the volume by.
+    /// Handle of the volume for the CSI driver.
     pub handle: String,
-    /// The directory it is to be shown at.
+    /// Directory to publish the volume in.
     pub target: String,
-    /// Who may use it, and how.
+    /// Access mode.
     pub access_mode: AccessMode,
-    /// Whether this pod only reads.
+    /// Access of this pod: read-only or read-write.
     pub access: HoldAccess,
-    /// Empty leaves it to the CSI driver.
+    /// File system; empty leaves it to the CSI driver.
     pub fs_type: String,
     /// Options of its mounts.
     pub mount_flags: Vec<String>,
     /// `volume_context` of each call.
     pub attributes: BTreeMap<String, String>,
-    /// What `NodePublishVolume` gets besides: about the pod.
+    /// Additional attributes for `NodePublishVolume`: data about the pod.
     pub pod_info: BTreeMap<String, String>,
-    /// Where the volume can be used; a node that is elsewhere is refused.
+    /// Topology in which the volume can be used; a node outside of it is refused.
     pub topology: BTreeMap<String, String>,
     /// The pod's fsGroup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
-    /// The FlexVolume driver whose options the attributes are, if they are not the CSI driver's:
-    /// the agent translates them, and makes the handle.
+    /// FlexVolume driver whose options the attributes are, if they are not the CSI driver's. The
+    /// agent then translates them and makes the handle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }
 
-/// Who may use a volume, in Kubernetes' words.
+/// Access mode of a volume, in Kubernetes' terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccessMode {
     /// One node writes.
@@ -54,11 +54,11 @@ pub enum AccessMode {
 }
 
 impl AccessMode {
-    /// Every one.
+    /// All access modes.
     pub const ALL: [Self; 4] =
         [Self::ReadWriteOnce, Self::ReadOnlyMany, Self::ReadWriteMany, Self::ReadWriteOncePod];
 
-    /// As Kubernetes writes it.
+    /// Returns the name that Kubernetes uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadWriteOnce => "ReadWriteOnce",

@@ -1,4 +1,4 @@
-//! The table: causes and fixes, the particular before the general.
+//! Table of known errors: causes and fixes, the particular before the general.
 
 mod kubernetes;
 mod shares;
@@ -9,7 +9,7 @@ mod words;
 use super::KnownError;
 use super::Sign::{Kubelet, Words};
 
-/// What is to be read on the node.
+/// Command that shows the state of the node.
 const DOCTOR: &str = "sudo flexvol doctor";
 const PROBE: &str = "sudo flexvol probe";
 const STATUS: &str = "sudo flexvol status";
@@ -35,8 +35,8 @@ pub const WORDLESS: KnownError = KnownError {
     next: CALL,
 };
 
-/// kubelet waits for a volume that nobody has attached; what its log says then names neither cause
-/// nor driver.
+/// Kubelet waits for a volume that was never attached. Its log then names neither the cause nor the
+/// driver.
 pub const UNATTACHED: KnownError = KnownError {
     id: "unattached",
     sign: Kubelet(&[]),
@@ -54,14 +54,14 @@ pub const NO_ADMIN: KnownError = KnownError {
     next: DOCTOR,
 };
 
-/// All of them, in the order in which they are looked for: the first that fits wins.
+/// Returns all of them in the order of the search: the first that fits wins.
 pub fn all() -> impl Iterator<Item = &'static KnownError> {
     [kubernetes::ALL, FIRST, tools::ALL, storage::ALL, shares::ALL, words::ALL, kubernetes::OF_OTHERS, LAST]
         .into_iter()
         .flatten()
 }
 
-/// Whether whatever has this sign says that something failed, and not why.
+/// Reports whether a text with this sign says that something failed, but not why.
 pub(super) fn says_little(known_error: &KnownError) -> bool {
     let by_itself = [
         "no-output",
@@ -76,7 +76,7 @@ pub(super) fn says_little(known_error: &KnownError) -> bool {
     LAST.iter().any(|it| it.id == known_error.id) || by_itself.contains(&known_error.id)
 }
 
-/// What kubelet says before it has called a driver, and of what the driver printed.
+/// Texts of kubelet before it has called a driver, and about the driver's output.
 const FIRST: &[KnownError] = &[
     // --- kubelet, before any driver is called
     KnownError {
@@ -266,7 +266,7 @@ const FIRST: &[KnownError] = &[
     NO_ADMIN,
 ];
 
-/// What kubelet says at its wits' end: it says least, so comes last.
+/// Kubelet's most general texts. They say least, so they come last.
 const LAST: &[KnownError] = &[
     KnownError {
         id: "waited-too-long",
@@ -304,7 +304,7 @@ const LAST: &[KnownError] = &[
     },
     KnownError {
         id: "denied",
-        // In a helper's last words it says no more than they do.
+        // A hint would add nothing to a helper's last words, so this is a sign of kubelet only.
         sign: Kubelet(&["permission denied", "operation not permitted"]),
         cause: "the kernel, a security module or the server does not permit it",
         fix: "check user, modes and export on the server; on the node look for denials of SELinux or AppArmor in dmesg",

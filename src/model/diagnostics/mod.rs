@@ -1,19 +1,19 @@
-//! What an error text means, why it comes, and how it is fixed.
+//! Causes and fixes of error texts.
 //!
 //! ```text
-//! text of an Event, of kubelet's log, of a helper ─▶ wrapping: what kubelet did, and the text inside
-//!                                                     │
-//!                                     known errors (data) ─▶ KnownError: cause, fix, next command
+//! text of an Event, a log or a helper ─▶ wrapping: kubelet's operation, and the text inside
+//!                                         │
+//!                         known errors (data) ─▶ KnownError: cause, fix, next command
 //! ```
 //!
 //! There is one table, [`known_errors::all`]. A [`KnownError`] is recognised by a number of the
-//! kernel and the kind of share it came from, or by words: of kubelet, or of the kernel and its
+//! kernel and the kind of share that reported it, or by words: of kubelet, or of the kernel and its
 //! helpers. The executor and the runner of helpers put cause and fix into the
-//! [`Failure`](flexvol_protocol::failure::Failure) itself, so whoever reads the Event needs no
-//! other document; `flexvol explain-error` and `doctor` take a text apart that came from anywhere.
+//! [`Failure`](flexvol_protocol::failure::Failure) itself, so a reader of the Event needs no other
+//! document. `flexvol explain-error` and `doctor` analyse a text from any source.
 //!
-//! Pure: words in, words out. No text that is asked about is repeated but names of verbs, volumes
-//! and directories: an Event or a line of a log may hold a secret.
+//! Pure: words in, words out. The result repeats only names of verbs, volumes and directories of a
+//! text: an Event or a line of a log may hold a secret.
 //!
 //! ```
 //! # use flexvol_model::diagnostics;
@@ -33,33 +33,33 @@ use flexvol_protocol::{Argument, Verb, errno_words};
 use known_errors::says_little;
 use std::borrow::Cow;
 
-/// One trouble.
+/// One known error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownError {
-    /// Its name: stays the same from release to release.
+    /// Name, which stays the same from release to release.
     pub id: &'static str,
-    /// How it is recognised.
+    /// Sign by which it is recognised.
     pub sign: Sign,
-    /// Why it comes.
+    /// Cause of the error.
     pub cause: &'static str,
-    /// What to do about it.
+    /// Fix of the error.
     pub fix: &'static str,
-    /// The command to run next.
+    /// Command to run next.
     pub next: &'static str,
 }
 
-/// How a known error is recognised.
+/// Sign by which a known error is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// By any of these texts in kubelet's words, in small letters. `…` stands for anything.
+    /// Any of these texts in kubelet's words, in lower case. `…` stands for any text.
     Kubelet(&'static [&'static str]),
-    /// The same in the words of the kernel and of helper programs.
+    /// Any of these texts in the words of the kernel and of helper programs, in the same form.
     Words(&'static [&'static str]),
-    /// By any of these numbers of the kernel, from a share of one of these kinds.
+    /// Any of these numbers of the kernel, from a share of one of these kinds.
     Number(&'static [Share], &'static [i32]),
 }
 
-/// Whose numbers they are: each kind means something else by the same.
+/// Kind of share that reports a number. The same number has another meaning for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// cifs.
@@ -80,7 +80,7 @@ impl Share {
         }
     }
 
-    /// The one a text speaks of. Only mount.cifs says `mount error(13)`.
+    /// Returns the kind that a text mentions. Only mount.cifs writes `mount error(13)`.
     fn named_in(text: &str) -> Option<Self> {
         let of = [
             (Self::Smb, &["mount error(", "cifs", "smb"][..]),
@@ -92,12 +92,12 @@ impl Share {
 }
 
 impl KnownError {
-    /// Cause and fix, as they end a message.
+    /// Returns cause and fix, as they end a message.
     pub fn hint(&self) -> String {
         format!("{}: {}", self.cause, self.fix)
     }
 
-    /// Whether a text in small letters has its sign.
+    /// Reports whether a text in lower case has its sign.
     fn is_in(&self, text: &str) -> bool {
         match self.sign {
             Sign::Kubelet(patterns) | Sign::Words(patterns) => {
@@ -111,7 +111,7 @@ impl KnownError {
     }
 }
 
-/// What the kernel's number means when a share of this kind cannot be mounted.
+/// Returns the meaning of the kernel's number when a share of this kind cannot be mounted.
 pub fn of_share(file_system: &str, number: i32) -> Option<&'static KnownError> {
     let share = Share::of(file_system)?;
     known_errors::all().find(|known_error| {
@@ -119,8 +119,8 @@ pub fn of_share(file_system: &str, number: i32) -> Option<&'static KnownError> {
     })
 }
 
-/// What a helper program's last words mean; `None` if they are not known, or say all of it
-/// themselves.
+/// Returns the meaning of a helper program's last words; `None` if they are not known, or already
+/// contain the cause.
 pub fn of_helper(words: &str) -> Option<&'static KnownError> {
     let text = small(words);
     let known =
@@ -128,7 +128,7 @@ pub fn of_helper(words: &str) -> Option<&'static KnownError> {
     known_errors::all().find(known).filter(|known_error| !words.contains(known_error.cause))
 }
 
-/// A helper program's last words, with cause and fix if they are known.
+/// Returns a helper program's last words, with cause and fix if they are known.
 pub fn with_hint(words: String) -> String {
     match of_helper(&words) {
         Some(known_error) => format!("{words}: {}", known_error.hint()),
@@ -136,30 +136,30 @@ pub fn with_hint(words: String) -> String {
     }
 }
 
-/// A text and all there is to say about it.
+/// Explanation of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// What kubelet did until it said so, the first thing first.
+    /// Operations of kubelet that led to the text, the first one first.
     pub did: Vec<String>,
-    /// What the driver was called with when it went wrong, if the text says so.
+    /// Verb of the failed call, if the text names it.
     pub verb: Option<Verb>,
-    /// Whether the text itself says why. If not, it only tells where to look.
+    /// Confidence: the text names the cause, or only shows where to look.
     pub confidence: Confidence,
-    /// Why, and what to do.
+    /// Cause and fix.
     pub known_error: &'static KnownError,
 }
 
-/// How much a text says.
+/// Confidence of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confidence {
-    /// Why it went wrong.
+    /// The text names the cause.
     Cause,
-    /// That it went wrong, and who knows why.
+    /// The text reports a failure, but not its cause.
     Hint,
 }
 
 impl Explained {
-    /// The command to run next: of calls by hand the one that went wrong.
+    /// Returns the command to run next. If it is a call by hand, it is the call that failed.
     pub fn next(&self) -> String {
         match self.verb.filter(|_| self.known_error.next == known_errors::CALL) {
             Some(verb) => by_hand(verb),
@@ -168,7 +168,7 @@ impl Explained {
     }
 }
 
-/// The call of a verb, with words for what whoever calls it has to put in.
+/// Returns the call of a verb, with placeholders for the values of the caller.
 fn by_hand(verb: Verb) -> String {
     let word = |argument: &Argument| match argument {
         Argument::Options => "-o KEY=VALUE",
@@ -188,14 +188,14 @@ pub fn explain(text: &str) -> Option<Explained> {
     let causes = remarks::left_out(text);
     let Cow::Owned(causes) = causes else { return explained(text) };
     let is_cause = |explained: &Explained| explained.confidence == Confidence::Cause;
-    // Beside another complaint a remark is no more than a hint.
+    // Beside another complaint, a remark is at most a hint.
     let hint = || explained(text).map(|whole| Explained { confidence: Confidence::Hint, ..whole });
     explained(&causes).filter(is_cause).or_else(hint)
 }
 
 fn explained(text: &str) -> Option<Explained> {
     let wrapped = Wrapped::of(text);
-    // The innermost text says most, unless it says nothing; then another line may say more.
+    // The innermost text says most. If it says little, another line may say more.
     let inside = known_error_of(wrapped.inside);
     let outside = || known_error_of(text).filter(|it| inside.is_none() || !says_little(it));
     let clear = inside.filter(|it| !says_little(it));
@@ -206,7 +206,8 @@ fn explained(text: &str) -> Option<Explained> {
     Some(Explained { did: wrapped.did, verb: wrapped.verb, confidence, known_error })
 }
 
-/// In small letters, with glibc's words of errno, and one space where programs align with several.
+/// Returns the text in lower case, with glibc's words for errno, and single spaces where programs
+/// align with several.
 fn small(text: &str) -> String {
     let mut small = errno_words::translated(&text.to_lowercase());
     while small.contains("  ") {
@@ -215,9 +216,9 @@ fn small(text: &str) -> String {
     small
 }
 
-/// The one whose cause stands in the text already, as our own drivers write it; else by its sign:
-/// what is certain before what is not, then the first of the table, where the particular comes
-/// before the general.
+/// Finds the known error of a text. An error whose cause is in the text comes first: our own
+/// drivers write it. Then the sign decides, certain errors before others, and then the order of the
+/// table, which has the particular before the general.
 fn known_error_of(text: &str) -> Option<&'static KnownError> {
     let small = small(text);
     let said = known_errors::all().find(|known_error| text.contains(known_error.cause));
@@ -225,26 +226,26 @@ fn known_error_of(text: &str) -> Option<&'static KnownError> {
     said.or_else(|| signs().find(|known_error| is_certain(known_error, &small))).or_else(|| signs().next())
 }
 
-/// Whether no line without its sign has that of another one: which of the two is the cause, the
-/// text does not say.
+/// Reports whether no other line has the sign of another error. If one has, the text does not tell
+/// which of the two is the cause.
 fn is_alone(known_error: &KnownError, text: &str) -> bool {
     let lines = text.lines().filter(|line| !known_error.is_in(line));
     let others = || known_errors::all().filter(|other| is_certain(other, text));
     lines.into_iter().all(|line| !others().any(|other| other.is_in(line)))
 }
 
-/// Whether a text with its sign, in small letters, is of this error and of no other.
+/// Reports whether a text with its sign, in lower case, belongs to this error and to no other.
 fn is_certain(known_error: &KnownError, text: &str) -> bool {
     !says_little(known_error) && !vague::is_vague(known_error, text)
 }
 
-/// Whether the pieces of a pattern stand in the text one after the other, the first of them not in
-/// the middle of a word.
+/// Reports whether the pieces of a pattern are in the text in this order, and the first piece is
+/// not in the middle of a word.
 fn holds(text: &str, pattern: &str) -> bool {
     found(text, pattern).is_some()
 }
 
-/// Where a pattern begins in a text, if it is there.
+/// Returns the start of a pattern in a text, if it is there.
 fn found(text: &str, pattern: &str) -> Option<usize> {
     let mut pieces = pattern.split('…');
     let first = pieces.next()?;
@@ -258,7 +259,7 @@ fn found(text: &str, pattern: &str) -> Option<usize> {
     Some(at)
 }
 
-/// The kernel's number in a text, as programs write it.
+/// Returns the kernel's number in a text, in the notations of various programs.
 fn number_in(text: &str) -> Option<i32> {
     let after = ["mount error(", "os error ", "mount error ", "errno ", "errno="];
     after.into_iter().find_map(|word| {

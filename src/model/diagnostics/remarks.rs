@@ -1,20 +1,20 @@
-//! Which of several lines is no cause: what programs remark on, whatever happens, and what is said
-//! of something that follows from another line.
+//! Lines that are not the cause: remarks that programs always print, and consequences of another
+//! line.
 //!
-//! Such a line is left out where another one complains: if that tells no cause either, the remark
-//! is a hint at best. Alone it is all there is.
+//! Such a line is left out if another line complains. If that line does not name a cause either,
+//! the remark is at most a hint. A remark without other lines is used.
 
 use super::found;
 use std::borrow::Cow;
 
-/// Words that tell no cause, in small letters; `…` stands for anything.
+/// Words that do not name a cause, in lower case; `…` stands for any text.
 struct Remark {
     sign: &'static str,
-    /// Where one of these is said, too; nothing stands for any complaint.
+    /// Words of which another line must have one. An empty list stands for any complaint.
     beside: &'static [&'static str],
 }
 
-/// What ssh says for itself before it ends.
+/// Messages of ssh before it ends.
 const SSH: &[&str] = &[
     "host key verification failed",
     "permission denied (",
@@ -24,21 +24,21 @@ const SSH: &[&str] = &[
 ];
 
 const REMARKS: &[Remark] = &[
-    // Clients of Ceph look for a key in several places, and go on with the one they are given.
+    // Clients of Ceph look for a key in several places, and continue with the one they were given.
     Remark { sign: "auth: unable to find a keyring", beside: &[] },
     Remark { sign: "no keyring found; disabled cephx", beside: &[] },
     Remark { sign: "did not load config file, using default settings", beside: &[] },
-    // The kernel asks the monitors first, and says this of whoever they do not let in.
+    // The kernel asks the monitors first, and also prints this if they refuse access.
     Remark {
         sign: "no mds server is up or the cluster is laggy", beside: &["auth…failed", "auth…error"]
     },
-    // Without the program that locks, mount.nfs has nothing else to say of the number it then gets.
+    // If the program for locks is missing, mount.nfs has only these words for the resulting number.
     Remark { sign: "an incorrect mount option was specified", beside: &["rpc.statd is not running"] },
     // sshfs reads from an ssh that has ended.
     Remark { sign: "read: connection reset by peer", beside: SSH },
 ];
 
-/// What a line has that says what went wrong.
+/// Words that show a complaint.
 const COMPLAINTS: &[&str] = &[
     "error",
     "fail",
@@ -55,13 +55,13 @@ const COMPLAINTS: &[&str] = &[
     "invalid",
 ];
 
-/// A text without the remarks in it; borrowed if there is none, or nothing else.
+/// Returns a text without its remarks. Borrowed if it has no remarks, or only remarks.
 pub(super) fn left_out(text: &str) -> Cow<'_, str> {
     let (mut kept, mut is_whole) = (Vec::new(), true);
     for line in text.lines() {
         let small = line.to_ascii_lowercase();
         let remarks = REMARKS.iter().filter(|remark| is_passed_over(remark, text));
-        // What stands before it in the line may be what somebody else has put around all of this.
+        // The words before it in the line may be another program's wrapping of the whole text.
         let ends = remarks.filter_map(|remark| found(&small, remark.sign)).min();
         is_whole &= ends.is_none();
         kept.push(ends.map_or(line, |at| &line[..at]));

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 const JQ_IS_MISSING: &str = r#"Failed to unmarshal output for command: mount, output: "bash: jq: command not found\n", error: invalid character 'b' looking for beginning of value"#;
 
-/// What a kubelet of 1.37 said in the chapter `events` of tests/cluster, word for word.
+/// Texts of a kubelet 1.37 in the chapter `events` of tests/cluster, word for word.
 const OF_A_CLUSTER: &[(&str, &str)] = &[
     (
         r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: unknown option "sise": did you mean "size"?"#,
@@ -56,8 +56,8 @@ const OF_A_CLUSTER: &[(&str, &str)] = &[
     ),
 ];
 
-/// What people search for, and which known error it must be: texts of kubelet, of drivers, of
-/// mount(8) and its helpers.
+/// Texts that people search for, each with the known error that it must be: texts of kubelet, of
+/// drivers, of mount(8) and its helpers.
 const TEXTS: &[(&str, &str)] = &[
     (
         "resize2fs 1.47.0 (5-Feb-2023)\nFilesystem at /dev/loop0 is mounted on /mnt; on-line resizing required\nresize2fs: Permission denied to resize filesystem",
@@ -142,7 +142,8 @@ const TEXTS: &[(&str, &str)] = &[
         "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data kube-api-access]: timed out waiting for the condition",
         "waited-too-long",
     ),
-    // All that kubelet 1.37 says where the controllers lack the driver: in its log, no Event.
+    // Complete text of kubelet 1.37 if the controllers lack the driver: in its log, without an
+    // Event.
     (
         r#"E1124 09:12:14.916759     184 pod_workers.go:1338] "Error syncing pod, skipping" err="unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]: context deadline exceeded" pod="shop/web" podUID="34d22353-16ba-4ab8-9de0-da075aacc3d6""#,
         "waited-too-long",
@@ -246,7 +247,7 @@ fn what_is_not_known_is_not_guessed() {
     }
 }
 
-/// What anything may say is a cause only where the text says of what.
+/// Words that any program may use are a cause only if the text names their subject.
 #[test]
 fn words_of_many_are_a_hint() {
     for (text, id, confidence) in [
@@ -290,7 +291,7 @@ fn aligned_columns_are_read_like_others() {
     assert_eq!(explain(text).map(|it| it.known_error.id), Some("not-grown"));
 }
 
-/// What stands in another line is of another thing.
+/// Words in another line are about another subject.
 #[test]
 fn a_sign_stands_in_one_line() {
     assert_eq!(explain("umount: /mnt\nit is not mounted").map(|it| it.known_error.id), None);
@@ -351,7 +352,7 @@ fn the_verb_that_failed_is_the_one_to_call_by_hand() {
     assert_eq!(explain(JQ_IS_MISSING).unwrap().next(), "sudo flexvol doctor");
 }
 
-/// What our drivers write into a message is found again there.
+/// A hint in a message of our drivers is recognised there.
 #[test]
 fn a_message_with_a_hint_is_explained_by_the_same_lesson() {
     for (file_system, number) in [("cifs", 13), ("nfs4", 13), ("nfs", 2), ("ceph", 113), ("cifs", 112)] {

@@ -1,13 +1,13 @@
-//! What many programs say of many things, and when it tells a cause all the same.
+//! Words that many programs use for many things, and conditions under which they name a cause.
 //!
-//! A known error is a cause only where its words are its own. `Connection refused` is said of every
-//! server, `Device or resource busy` of every device: such words count where the text speaks of
-//! what they are taken for, and of nothing else that says the same. Everywhere else they are a
+//! A known error is a cause only if its words are its own. `Connection refused` is reported for any
+//! server, `Device or resource busy` for any device. Such words count if the text mentions the
+//! thing that they are taken for, and nothing else that reports the same. Otherwise they are a
 //! hint.
 
 use super::KnownError;
 
-/// What volumes are served by, in small letters.
+/// Words that indicate storage of volumes, in lower case.
 const STORAGE: &[&str] = &[
     "mount",
     "nfs",
@@ -37,8 +37,8 @@ const STORAGE: &[&str] = &[
     "bucket",
 ];
 
-/// Servers that a cluster has besides, and who is asked on the node itself, through a socket or a
-/// bus.
+/// Words that indicate other servers of a cluster, or services of the node itself that are reached
+/// through a socket or a bus.
 const OTHER_SERVERS: &[&str] = &[
     "transient scope",
     "d-bus",
@@ -60,16 +60,16 @@ const OTHER_SERVERS: &[&str] = &[
     "ingress",
 ];
 
-/// Which words make an answer certain, and which make it doubtful.
+/// Rule with words that make an answer certain, and words that make it doubtful.
 struct Vague {
     ids: &'static [&'static str],
-    /// Any of them has to be there.
+    /// One of them must be there, unless the list is empty.
     with: &'static [&'static str],
-    /// None of them may.
+    /// None of them may be there.
     without: &'static [&'static str],
 }
 
-/// Modules that volumes need; others are missing for other reasons.
+/// Modules that volumes need. Other modules are missing for other reasons.
 const MODULES: &[&str] = &[
     "nbd",
     "rbd",
@@ -92,13 +92,13 @@ const MODULES: &[&str] = &[
     "gluster",
 ];
 
-/// That somebody was waited for.
+/// Words that indicate a timeout.
 const TIMEOUT: &[&str] = &["timed out", "timeout"];
 
-/// Who starts containers, and says the same of what is inside them.
+/// Programs that start containers, and that report the same about processes inside them.
 const CONTAINERS: &[&str] = &["oci runtime", "runc", "container process", "container_linux", "shim"];
 
-/// Where a driver is executed.
+/// Words that indicate the execution of a driver.
 const OF_DRIVERS: &[&str] =
     &["flexvolume", "driver call", "kubelet-plugins", "volumeplugins", "~", "output for command"];
 
@@ -179,7 +179,7 @@ const ALL: &[Vague] = &[
     Vague {
         ids: &["no-helper"],
         with: &["unknown filesystem type", "need a /sbin/mount.", "you might"],
-        // Of a device the same words say that what is on it is damaged, or of another kind.
+        // For a device, the same words mean that its content is damaged or of another kind.
         without: &["superblock on /dev/"],
     },
     Vague {
@@ -188,8 +188,8 @@ const ALL: &[Vague] = &[
         without: &[],
     },
     Vague { ids: &["tool-variant"], with: &["busybox"], without: &[] },
-    // The kernel hears of options for a FUSE program only where mount(8) calls it itself, mostly
-    // because the helper is not there.
+    // The kernel gets options for a FUSE program only if mount(8) calls the kernel itself, mostly
+    // because the helper is missing.
     Vague { ids: &["option-refused"], with: STORAGE, without: &["fuse: unknown parameter"] },
     Vague {
         ids: &["ssh-closed"],
@@ -201,7 +201,7 @@ const ALL: &[Vague] = &[
         with: &["s3", "blob", "bucket", "azure", "storage", "gcs", "oss", "goofys", "rclone"],
         without: OTHER_SERVERS,
     },
-    // What comes of trying to clean up after something else has failed.
+    // Consequence of a cleanup after another failure.
     Vague {
         ids: &["not-mounted"],
         with: &["teardown", "unmount command", "command: unmount", "[unmount", "unmountvolume"],
@@ -213,9 +213,10 @@ const ALL: &[Vague] = &[
         without: TIMEOUT,
     },
     Vague { ids: &["device-late"], with: &[], without: &["iscsiadm: could not", "initiator reported error"] },
-    // Numbers and words of the kernel that have several causes, and the text none of them.
+    // Numbers and words of the kernel with several causes, without a hint in the text at one of
+    // them.
     Vague { ids: &["ceph-silent", "ceph-unserved", "ceph-option"], with: TIMEOUT, without: &[] },
-    // Whatever program the kernel asks for a key has failed: for a ticket, or for the address of a
+    // The program that the kernel asks for a key has failed: for a ticket, or for the address of a
     // name.
     Vague {
         ids: &["share-key", "no-key"],
@@ -231,9 +232,9 @@ const ALL: &[Vague] = &[
     },
     Vague { ids: &["no-device"], with: &["/dev/", "uuid=", "label="], without: &["device //", ":/"] },
     Vague { ids: &["nbd-version"], with: &["oldstyle"], without: &[] },
-    // Its own errors say more.
+    // Errors of libceph say more.
     Vague { ids: &["user-refused"], with: &[], without: &["libceph", "cephx"] },
-    // What is said of more than volumes.
+    // Words about more than volumes.
     Vague { ids: &["module-missing"], with: MODULES, without: &[] },
     Vague {
         ids: &["group-full"],
@@ -255,7 +256,7 @@ const ALL: &[Vague] = &[
     Vague { ids: &["not-volumes"], with: &[], without: &["mountvolume.", "unmountvolume.", "attachvolume."] },
 ];
 
-/// Whether these words, in small letters, do not tell that it is this and nothing else.
+/// Reports whether these words, in lower case, may belong to another error, too.
 pub(super) fn is_vague(known_error: &KnownError, text: &str) -> bool {
     let is_there = |words: &[&str]| words.iter().any(|word| text.contains(word));
     let rules = ALL.iter().filter(|rule| rule.ids.contains(&known_error.id));

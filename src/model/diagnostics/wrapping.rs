@@ -1,4 +1,4 @@
-//! What kubelet puts around a driver's words, taken off again.
+//! Kubelet's wrapping of a driver's words, which is removed here.
 
 use super::{KnownError, known_error_of, known_errors};
 use flexvol_protocol::Verb;
@@ -6,17 +6,17 @@ use flexvol_protocol::Verb;
 /// A text without kubelet's wrapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrapped<'a> {
-    /// What kubelet did, in the order in which it did it.
+    /// Operations of kubelet, in their order.
     pub did: Vec<String>,
-    /// What is left: the driver's or the kernel's own words.
+    /// Remaining text: the driver's or the kernel's own words.
     pub inside: &'a str,
-    /// What the driver was called with, or was about to be.
+    /// Verb with which the driver was called, or was about to be called.
     pub verb: Option<Verb>,
-    /// A driver answered, with a status that means failure.
+    /// True if a driver answered with a status that means failure.
     is_answer: bool,
 }
 
-/// What kubelet calls an operation, and which verb it is.
+/// Kubelet's names for its operations, and their verbs.
 const OPERATIONS: &[(&str, Verb)] = &[
     ("MountVolume.SetUp failed for volume", Verb::Mount),
     ("MountVolume.MountOptionSupport check failed for volume", Verb::Mount),
@@ -29,11 +29,11 @@ const OPERATIONS: &[(&str, Verb)] = &[
     ("UnmountDevice failed for volume", Verb::UnmountDevice),
 ];
 
-/// The longest name that is repeated.
+/// Limit for a name that is repeated, in characters.
 const NAME: usize = 253;
 
 impl<'a> Wrapped<'a> {
-    /// Takes off one layer after the other.
+    /// Removes one layer after the other.
     pub fn of(text: &'a str) -> Self {
         let mut wrapped = Self { did: Vec::new(), inside: text.trim(), verb: None, is_answer: false };
         wrapped.operation();
@@ -45,7 +45,7 @@ impl<'a> Wrapped<'a> {
         wrapped
     }
 
-    /// `MountVolume.SetUp failed for volume "v" : …`.
+    /// Removes `MountVolume.SetUp failed for volume "v" : …`.
     fn operation(&mut self) {
         for (words, verb) in OPERATIONS {
             let Some((_, rest)) = self.inside.split_once(words) else { continue };
@@ -56,7 +56,8 @@ impl<'a> Wrapped<'a> {
         }
     }
 
-    /// What is no FlexVolume: `rpc error: code = …`, `Mounting command: …`, `kubernetes.io/nfs/…`.
+    /// Recognises other kinds of volumes: `rpc error: code = …`, `Mounting command: …`,
+    /// `kubernetes.io/nfs/…`.
     fn of_another_kind(&mut self, text: &str) {
         let is_in = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
         let flex = ["command failed, status:", "lexvolume-", "FlexVolume", "Flexvolume"];
@@ -69,7 +70,7 @@ impl<'a> Wrapped<'a> {
         }
     }
 
-    /// `error creating Flexvolume plugin from directory d, skipping. Error: …`.
+    /// Removes `error creating Flexvolume plugin from directory d, skipping. Error: …`.
     fn directory(&mut self) {
         let Some(rest) = after(self.inside, "plugin from directory ") else { return };
         let name = rest.split([',', ' ']).next().unwrap_or_default();
@@ -78,7 +79,7 @@ impl<'a> Wrapped<'a> {
         self.verb = Some(Verb::Init);
     }
 
-    /// `mount command failed, status: Failure, reason: …`.
+    /// Removes `mount command failed, status: Failure, reason: …`.
     fn answer(&mut self) {
         let Some((before, rest)) = self.inside.split_once(" command failed, status: ") else { return };
         let verb = plain(before.rsplit([' ', ':']).next().unwrap_or_default());
@@ -89,37 +90,37 @@ impl<'a> Wrapped<'a> {
         self.is_answer = true;
     }
 
-    /// `driver call failed: executable: …, args: […], error: …, output: "…"`. The arguments may
-    /// hold secrets.
+    /// Removes `driver call failed: executable: …, args: […], error: …, output: "…"`. The
+    /// arguments may hold secrets.
     fn execution(&mut self) {
         if let Some((_, rest)) = self.inside.split_once("driver call failed") {
             self.executed(after(rest, "args: [").unwrap_or(""));
-            // Of a program that is not there it matters whose it is.
+            // For a missing program, the text around it is needed: it says whose program it is.
             let error =
                 after(rest, ", error: ").filter(|error| !error.starts_with("executable file not found"));
             self.inside = error.unwrap_or(self.inside);
         }
     }
 
-    /// `Failed to unmarshal output for command: mount, output: "…", error: …`.
+    /// Removes `Failed to unmarshal output for command: mount, output: "…", error: …`.
     fn output(&mut self) {
         let Some(rest) = after(self.inside, "Failed to unmarshal output for command:") else { return };
         self.executed(rest);
         let (printed, error) = rest.rsplit_once(", error: ").unwrap_or((rest, rest));
-        // What comes before the object is why there is none, or one of a failure; what comes after
-        // it is but noise.
+        // Text before the object says why there is no object, or why it reports a failure. Text
+        // after the object is only noise.
         let words = after(printed, ", output: ").and_then(|printed| printed.split('{').next());
         self.inside = words.filter(|words| known_error_of(words).is_some()).unwrap_or(error);
     }
 
-    /// `words` begin with what it was executed with.
+    /// Records an execution. `words` begin with the verb.
     fn executed(&mut self, words: &str) {
         let verb = words.split([' ', ',', ']']).next().unwrap_or_default();
         self.verb = Verb::parse(verb.as_ref()).or(self.verb);
         self.did.push("executed the driver and read all that came on standard output and error".into());
     }
 
-    /// What can be said although the driver's words are not known.
+    /// Returns the known error for an answer whose words are not known.
     pub(super) fn by_itself(&self) -> Option<&'static KnownError> {
         match (self.is_answer, self.inside) {
             (true, "") => Some(&known_errors::WORDLESS),
@@ -129,7 +130,7 @@ impl<'a> Wrapped<'a> {
     }
 }
 
-/// For a sentence.
+/// Returns words for a sentence.
 fn doing(verb: Verb) -> &'static str {
     match verb {
         Verb::Mount => "mount it into the pod",
@@ -148,13 +149,13 @@ fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     text.split_once(word).map(|(_, rest)| rest.trim_start())
 }
 
-/// The first quoted name, which kubelet escapes once more in a log.
+/// Returns the first quoted name. In a log, kubelet escapes the quotes once more.
 fn quoted(text: &str) -> Option<String> {
     let name = text.trim_start().trim_start_matches('\\').strip_prefix('"')?;
     Some(plain(name.split(['"', '\\']).next()?))
 }
 
-/// A name as it may be repeated.
+/// Returns a name in the form in which it may be repeated.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| !flexvol_protocol::text::is_unprintable(*c)).take(NAME).collect()
 }

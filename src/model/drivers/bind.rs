@@ -1,7 +1,7 @@
 //! `bind`: a directory or file of the node as a volume.
 //!
-//! The source must lie below a root the node's admin allowed (`policy.bindRoots`; none by default)
-//! and is opened from there without following a symlink, so neither `..` nor a symlink that a pod
+//! The source must lie below a root the node's admin allowed (`policy.bindRoots`; none by default).
+//! It is opened from there without following a symlink, so neither `..` nor a symlink that a pod
 //! swaps in can lead out.
 //!
 //! Capabilities: no attach; no relabelling and no chown, because the files belong to the node and
@@ -21,7 +21,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Bind;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct BindOptions {
         /// The directory or file of the node, below a root the node's policy allows.
         source: String = "source" { aliases: ["path", "hostPath"], example: "/srv/volumes/web" },
@@ -48,7 +48,7 @@ crate::options! {
 impl OptionValue for Propagation {
     const KIND: &'static str = "private, rslave or rshared";
 
-    /// The kernel's words, and those of `volumeMounts[].mountPropagation`.
+    /// Accepts the kernel's words, and those of `volumeMounts[].mountPropagation`.
     fn parse(text: &str) -> Result<Self, String> {
         match text {
             "private" | "None" => Ok(Self::Private),
@@ -109,7 +109,7 @@ impl Driver for Bind {
     }
 }
 
-/// The source with its sub-path, as text: the policy and the executor see to the rest.
+/// Returns the source with its sub-path, as text: the policy and the executor check the rest.
 fn source(options: &BindOptions) -> Result<PathBuf> {
     let source = Path::new(&options.source);
     let Some(below) = options.sub_path.as_deref().map(Path::new) else {

@@ -1,6 +1,6 @@
-//! `blobfuse`: a container of Azure's blob storage, by blobfuse2.
+//! `blobfuse`: a container of Azure's blob storage, through blobfuse2.
 //!
-//! Each mount has a cache of its own: two that share one destroy each other's files.
+//! Each mount has its own cache: two mounts with one cache destroy each other's files.
 
 use super::fuse::{self, Plain, Url};
 use crate::driver::{Driver, Needs, Request};
@@ -17,7 +17,7 @@ use flexvol_protocol::{Capabilities, Options, TargetPath};
 pub struct Blobfuse;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct BlobfuseOptions {
         /// The container.
         container: Plain = "container" { example: "web" },
@@ -57,7 +57,7 @@ const ENDPOINT: SecretSpec = SecretSpec {
     example: false,
 };
 
-/// What a tenant may say to libfuse.
+/// Options of libfuse that a tenant may set.
 const RULES: &[Rule] = &[
     Rule("attr_timeout", Value::Number),
     Rule("entry_timeout", Value::Number),
@@ -129,7 +129,7 @@ impl Driver for Blobfuse {
     }
 }
 
-/// Where the store is, if it is not Azure's.
+/// Returns the address of the store, if it is not Azure's.
 fn endpoint(options: &BlobfuseOptions, volume: &Options) -> Result<Option<Url>> {
     match (&options.endpoint, fuse::secret_line(volume, &ENDPOINT)?) {
         (Some(_), Some(_)) => {
@@ -144,7 +144,7 @@ fn endpoint(options: &BlobfuseOptions, volume: &Options) -> Result<Option<Url>> 
     }
 }
 
-/// In YAML, every text in single quotes.
+/// Returns the configuration in YAML, with every text in single quotes.
 fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, request: &Request<'_>) -> Result<Content> {
     let volume = request.options;
     let cache = (request.settings.policy.cache_limit() >> 20).max(1);
@@ -153,7 +153,7 @@ fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, request: &Request<'
         None => fuse::secret_line(volume, &ACCOUNT)?
             .ok_or_else(|| Failure::options("secret lacks \"accountname\": add it, or option account"))?,
     };
-    // It becomes a part of the server's name. An ellipsis stands for it in examples.
+    // The account becomes a part of the server's name. An ellipsis stands for it in examples.
     let is_name = |text: &str| server::is_label(text) || text == "…";
     if !str::from_utf8(account.expose()).is_ok_and(is_name) {
         return Err(Failure::options(
@@ -183,7 +183,7 @@ fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, request: &Request<'
     Ok(content.text("'\n"))
 }
 
-/// A quote is doubled.
+/// Doubles each single quote.
 fn quoted(secret: &Secret) -> Secret {
     let bytes = secret.expose().iter();
     Secret::new(bytes.flat_map(|byte| (*byte == b'\'').then_some(b'\'').into_iter().chain([*byte])).collect())

@@ -1,22 +1,23 @@
-//! What the drivers have in common whose volume is a file system on a block device from elsewhere.
+//! Common parts of the drivers whose volume is a file system on a block device to attach.
 //!
-//! Each pod's `mount` attaches the device, or takes it if it is there, and mounts it at the pod's
-//! own directory: the same file system, however many mounts it has. The last unmount detaches the
+//! Each pod's `mount` attaches the device, or reuses it if it is attached, and mounts it at the
+//! pod's own directory: one file system, however many mounts it has. The last unmount detaches the
 //! device.
 //!
-//! With `attach: true`, kubelet attaches such a volume (the controller-manager answers that with a
-//! name alone, without any tool), has it mounted once for the node by `mountdevice`, and shows that
-//! mount to each pod by `mount`. But it hands secrets to `mount` alone. So a volume that needs one
-//! is left alone by `mountdevice`, and mounted as without.
+//! With `attach: true`, kubelet attaches such a volume: the controller-manager answers with a name
+//! alone, without any tool. kubelet then has it mounted once for the node by `mountdevice`, and
+//! `mount` shows that mount to each pod. But kubelet passes secrets to `mount` alone. So
+//! `mountdevice` skips a volume that needs a secret, and `mount` mounts it as without `attach`.
 //!
-//! The verbs are the same with and without: a kubelet that has not yet heard of a change must get
-//! answers that it can go on with. What it has staged before is unmounted with the last pod.
+//! The verbs are the same with and without `attach`: a kubelet that does not know of a change yet
+//! must get usable answers. A volume that it staged before the change is unmounted with the last
+//! pod.
 //!
-//! Capabilities: no attach, unless the admin or the profile says so. kubelet knows an attached
-//! inline volume by its name in the pod alone, so two pods with a volume `data` would share one.
-//! But only of an attached volume does the controller keep other nodes away. A disk file system
-//! stores labels and owners, so kubelet may relabel and chown; statfs asks no server that may be
-//! dead for longer than the device waits.
+//! Capabilities: no attach, unless the admin or the profile enables it. kubelet knows an attached
+//! inline volume only by its name in the pod, so two pods with a volume `data` would share one
+//! volume. But the controller keeps other nodes away only from an attached volume. A disk file
+//! system stores labels and owners, so kubelet may relabel and chown; statfs waits for a dead
+//! server no longer than the device waits.
 
 use super::disk::{self, Disk, Said};
 use crate::driver::{Driver, Growth, Needs, Request};
@@ -30,8 +31,8 @@ use flexvol_protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-/// Declares the options of such a driver: its own, and those of the file system and the encryption,
-/// which are the same for all of them.
+/// Declares the options of such a driver: its own, and the options of the file system and the
+/// encryption, which are the same for all of them.
 macro_rules! block_options {
     ($(#[$outer:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $crate::options! {
@@ -77,14 +78,14 @@ macro_rules! block_options {
 }
 pub(super) use block_options;
 
-/// What every such volume says.
+/// Settings that every such volume has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Common<'a> {
     pub(super) disk: Said<'a>,
     pub(super) luks: bool,
 }
 
-/// The key of the Secret that opens an encrypted device.
+/// Key of the Secret that holds the passphrase of an encrypted device.
 pub(super) const PASSPHRASE: SecretSpec = SecretSpec {
     keys: &["passphrase", "luksPassphrase"],
     doc: "what opens an encrypted device",
@@ -95,20 +96,20 @@ pub(super) const PASSPHRASE: SecretSpec = SecretSpec {
 pub trait BlockKind: Sync {
     /// The driver's name.
     const NAME: &'static str;
-    /// What it is, in half a line.
+    /// Short description, half a line.
     const SUMMARY: &'static str;
-    /// Its options, with those of all block devices.
+    /// Options, including those of all block devices.
     const OPTIONS: &'static [OptionSpec];
-    /// The keys of the Secret it reads.
+    /// Keys of the Secret that the driver reads.
     const SECRETS: &'static [SecretSpec];
-    /// The programs it may run, besides those of file systems and encryption.
+    /// Programs that it may run, besides those of file systems and encryption.
     const PROGRAMS: &'static [&'static str];
-    /// What no volume of it can do without.
+    /// Requirements of every volume of this kind.
     const NEEDS: Needs;
-    /// What the node's admin has to do first.
+    /// Instructions for the node's admin: what to set up first.
     const HINT: Option<&'static str> = None;
 
-    /// The volume that the options mean.
+    /// Returns the volume that the options describe.
     fn volume(request: &Request<'_>) -> Result<Volume>;
 }
 
@@ -116,7 +117,7 @@ pub trait BlockKind: Sync {
 pub struct Block<K>(PhantomData<K>);
 
 impl<K> Block<K> {
-    /// The only one there is.
+    /// The only instance.
     pub const DRIVER: Self = Self(PhantomData);
 }
 
@@ -133,7 +134,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// One on a store without credentials.
+    /// Creates a volume on a store without credentials.
     pub(super) fn new(store: Store, said: &Common<'_>, volume: &Options) -> Result<Self> {
         Ok(Self {
             store,
@@ -148,8 +149,8 @@ impl Volume {
         })
     }
 
-    /// The same volume, on a store that is brought with a line of the Secret, which its kind calls
-    /// `name`. It cannot be mounted without, which `lacking` says; a name it has all the same.
+    /// Adds a required credential: a line of the Secret, which the store calls `name`. Without it
+    /// the volume cannot be mounted, and the error is `lacking`; but the volume still has a name.
     pub(super) fn with_secret(
         mut self,
         (name, spec): (&'static str, &SecretSpec),
@@ -168,7 +169,7 @@ impl Volume {
         self.disk.flags.read_only
     }
 
-    /// The same volume, with a line of the Secret that it can do without.
+    /// Adds an optional credential: a line of the Secret.
     pub(super) fn with_optional_secret(
         mut self,
         (name, spec): (&'static str, &SecretSpec),
@@ -185,12 +186,12 @@ impl Volume {
         Attachment { store: self.store.clone(), credentials: self.credentials.clone(), read_only }
     }
 
-    /// Whether it is mounted once for the node, and shown to the pods.
+    /// Reports whether the volume is mounted once for the node and then shown to the pods.
     fn is_staged(&self, settings: &Settings) -> bool {
         attaches(settings) && !self.needs_secret
     }
 
-    /// Brings the device and mounts it here.
+    /// Plans to attach the device and to mount it at the target.
     fn mount(&self, target: &TargetPath) -> Result<Plan> {
         if let Some(lacking) = self.lacking {
             return Err(Failure::options(lacking));
@@ -201,7 +202,7 @@ impl Volume {
         Ok(Plan { goal: self.goal(target, Source::Store(self.store.clone())), steps: steps.collect() })
     }
 
-    /// Shows what is mounted for the node, if that is this volume.
+    /// Plans to show what is mounted for the node, provided that it is this volume.
     fn show(&self, target: &TargetPath, staged: TargetPath) -> Plan {
         let source = Source::Store(self.store.clone());
         let steps = vec![
@@ -257,7 +258,7 @@ impl<K: BlockKind> Driver for Block<K> {
         K::SECRETS
     }
 
-    /// Not `isattached`: no one on the controller's host could know.
+    /// Omits `isattached`: nothing on the controller's host could know the answer.
     fn verbs(&self, _: &Settings) -> VerbSet {
         const {
             VerbSet::of(&[
@@ -306,8 +307,8 @@ impl<K: BlockKind> Driver for Block<K> {
     fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
         let volume = K::volume(request)?;
         volume.disk.refuse_to_grow()?;
-        // kubelet before 1.22 asks for this where the device would be mounted for the node, before
-        // any `mount`: a failure would keep the pod from starting.
+        // kubelet before 1.22 calls this for the node's mount directory, before any `mount`: a
+        // failure would keep the pod from starting.
         if !volume.is_staged(request.settings) && VolumeDir::of(target).is_staging() {
             return Ok(Plan::nothing());
         }
@@ -321,7 +322,7 @@ impl<K: BlockKind> Driver for Block<K> {
         named::<K>("", request)
     }
 
-    /// Whatever it was, the node has released it.
+    /// Does nothing: the node has released the device, whatever it was.
     fn detach(&self, _: &str, _: &str, _: &Settings) -> Result<Plan> {
         Ok(Plan::nothing())
     }
@@ -344,7 +345,7 @@ fn attaches(settings: &Settings) -> bool {
     settings.attach.unwrap_or(false)
 }
 
-/// The name that kubelet hands around for the device, which is on no node yet.
+/// Answers with a name for the device, which is on no node yet; kubelet passes the name on.
 fn named<K: BlockKind>(device: &str, request: &Request<'_>) -> Result<Plan> {
     let name = || Ok::<_, Failure>(K::volume(request)?.store.name());
     let device = match device {
@@ -352,8 +353,8 @@ fn named<K: BlockKind>(device: &str, request: &Request<'_>) -> Result<Plan> {
         device => {
             let name = name()?;
             let kind = |name: &str| name.split_once(':').map(|(kind, _)| kind.to_owned());
-            // What another driver has answered before this one, such as the path of a device, names
-            // no store.
+            // An answer that another driver gave before this one, such as the path of a device,
+            // names no store.
             if device != name && kind(device) == kind(&name) {
                 return Err(another(device, &name));
             }

@@ -1,21 +1,21 @@
-//! What the drivers of Ceph have in common: the monitors, the protocol, the user's key.
+//! Common parts of the Ceph drivers: the monitors, the protocol, the user's key.
 
 use super::share::Address;
 use crate::plan::{Cluster, Monitor};
 use crate::schema::{OptionValue, SecretSpec};
 use crate::server;
 
-/// Where a monitor listens for the first version of the protocol, and for the second.
+/// Ports of a monitor for the first version of the protocol, and for the second.
 const PORTS: (u16, u16) = (6789, 3300);
 
-/// The key of the Secret that logs in.
+/// Key of the Secret that holds the Ceph user's key.
 pub(super) const KEY: SecretSpec = SecretSpec {
     keys: &["key", "userKey", "adminKey", "mountSecret"],
     doc: "the user's key, as ceph auth get-key prints it",
     example: true,
 };
 
-/// What is said when it is missing.
+/// Error message if the user's key is missing.
 pub(super) const NO_KEY: &str = "secret lacks \"key\": add what ceph auth get-key prints";
 
 /// Monitors of a cluster.
@@ -25,7 +25,8 @@ pub struct Monitors(pub(super) Vec<(String, Option<u16>)>);
 impl OptionValue for Monitors {
     const KIND: &'static str = "comma list of monitors";
 
-    /// A JSON array of strings is a list as well: options of volumes of other kinds are.
+    /// Parses a list. A JSON array of strings is a list as well: volumes of other kinds have such
+    /// options.
     fn parse(text: &str) -> Result<Self, String> {
         let bare: String = text.chars().filter(|c| *c != '"').collect();
         let bare =
@@ -36,7 +37,7 @@ impl OptionValue for Monitors {
     }
 }
 
-/// A version of the protocol, as the kernel's option `ms_mode` has it.
+/// Version of the protocol, as in the kernel's option `ms_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(pub(super) &'static str);
 
@@ -50,7 +51,7 @@ impl OptionValue for Mode {
     }
 }
 
-/// A name in a cluster that neither ends a word nor begins another, wherever it is written.
+/// Name in a cluster that cannot split a word or begin another, wherever it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(pub String);
 
@@ -66,10 +67,11 @@ impl OptionValue for Name {
     }
 }
 
-/// How the kernel finds the cluster, and which version of the protocol it speaks there.
+/// Returns how the kernel finds the cluster, and the version of the protocol that it uses there.
 ///
-/// It speaks one version with all monitors. Where no one says which, it is the second only if every
-/// monitor listens on that one's port alone, because kernels before 5.11 do not know it.
+/// The kernel uses one version with all monitors. If `mode` does not set it, it is the second
+/// version only if every monitor is given with the port of that version, because kernels before
+/// 5.11 do not know it.
 pub(super) fn cluster(
     Monitors(monitors): &Monitors,
     mode: Option<Mode>,

@@ -1,13 +1,13 @@
-//! `cephfs`: a directory of a Ceph cluster's file system, by the kernel's own client, or by
-//! ceph-fuse where the kernel has none.
+//! `cephfs`: a directory of a Ceph cluster's file system, through the kernel's own client, or
+//! through ceph-fuse if the kernel has no such client.
 //!
-//! The kernel's way needs none of Ceph's programs: the monitors' names are looked up and one is
-//! asked whether it answers before the kernel is told, and the key is in the mount's data, which
-//! the mount table does not show.
+//! The kernel's client needs no program of Ceph. flexvol looks up the monitors' names and checks
+//! that a monitor answers before it calls the kernel. The key is in the mount's data, which the
+//! mount table does not show.
 //!
-//! Whoever reads or writes while the cluster is away waits until it is back. A node that the
-//! cluster has shut out meanwhile gets errors for ever, unless `mountOptions` has
-//! `recover_session=clean`, which loses what was not written yet.
+//! A program that reads or writes while the cluster is away waits until it is back. A node that the
+//! cluster has blocked meanwhile gets errors forever, unless `mountOptions` has
+//! `recover_session=clean`, which loses data that was not written yet.
 
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY};
 use super::fuse::{self, Plain, RemotePath};
@@ -23,14 +23,14 @@ use flexvol_protocol::mount_options::{self, Atime, FsOption, MountFlags, Rule, V
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, TargetPath, Verb};
 
-/// What ceph-fuse's mounts are called.
+/// Type of ceph-fuse's mounts in the mount table.
 const FUSE: &str = "fuse.ceph-fuse";
 
 /// The driver.
 pub struct Cephfs;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct CephfsOptions {
         /// The monitors, separated by commas, each with its port if that is another than usual.
         monitors: Monitors = "monitors" { aliases: ["servers", "server"], example: "10.0.0.1:6789,10.0.0.2:6789" },
@@ -56,7 +56,7 @@ crate::options! {
     }
 }
 
-/// What a tenant may tell the kernel: nothing that changes which cluster or directory is used.
+/// Mount options of the kernel that a tenant may set: none changes the cluster or the directory.
 const RULES: &[Rule] = &[
     Rule("recover_session", Value::OneOf(&["no", "clean"])),
     Rule("rsize", Value::Number),
@@ -83,13 +83,13 @@ const RULES: &[Rule] = &[
     Rule("nocrc", Value::None),
 ];
 
-/// How long the kernel may ask monitors and metadata servers at most, in seconds.
+/// Limit for the time in which the kernel asks monitors and metadata servers, in seconds.
 const LONGEST: u64 = 60;
 
-/// Who mounts.
+/// Client that mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounter {
-    /// The kernel if it can.
+    /// The kernel, if it can.
     Auto,
     /// The kernel.
     Kernel,
@@ -139,7 +139,7 @@ impl Driver for Cephfs {
         vec!["ceph-fuse"]
     }
 
-    /// The kernel serves the others.
+    /// Returns true: ceph-fuse serves some of the volumes, the kernel serves the others.
     fn serves(&self) -> bool {
         true
     }
@@ -157,7 +157,7 @@ impl Driver for Cephfs {
         let mut own = vec![FsOption::new("name", &options.user.0)];
         let patience = request.settings.deadlines.of(Verb::Mount).as_secs() * 3 / 4;
         own.push(FsOption::new("mount_timeout", patience.clamp(1, LONGEST)));
-        // Kernels before 5.8 know it by no other name.
+        // Kernels before 5.8 know this option by no other name.
         own.extend(options.fs_name.as_ref().map(|name| FsOption::new("mds_namespace", &name.0)));
         own.extend(mode.map(|mode| FsOption::new("ms_mode", mode)));
         own.extend(further.iter().cloned());
@@ -167,7 +167,7 @@ impl Driver for Cephfs {
             options: vec![ShareOption::secret("secret", key.clone())],
             flags,
         };
-        // What only the kernel understands, ceph-fuse cannot do in its place.
+        // ceph-fuse cannot take over options that only the kernel understands.
         let replaceable = options.mounter == Mounter::Auto && further.is_empty() && options.ms_mode.is_none();
         let daemon =
             daemon(target, &options, MountFlags { atime: Atime::Relative, diratime: true, ..flags }, &key);

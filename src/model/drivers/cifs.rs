@@ -1,11 +1,11 @@
-//! `cifs`: a share of an SMB server (Windows, Samba, a NAS), by the kernel's own client.
+//! `cifs`: a share of an SMB server (Windows, Samba, a NAS), through the kernel's own client.
 //!
-//! The node needs no mount.cifs: the kernel takes each option on its own, so that a password may
-//! hold any character but a line break, and no other process ever sees it. For Kerberos and for DFS
-//! the kernel itself asks programs of the node's cifs-utils and keyutils.
+//! The node needs no mount.cifs: the kernel takes each option separately, so a password may hold
+//! any character but a line break, and no other process ever sees it. For Kerberos and for DFS the
+//! kernel itself calls programs of the node's cifs-utils and keyutils.
 //!
 //! An SMB server knows nothing of the node's users: every file belongs to `uid` and `gid`. With an
-//! fsGroup the group is that and may write, unless the options say otherwise.
+//! fsGroup, `gid` is the fsGroup and the group may write, unless the options say otherwise.
 //!
 //! Capabilities: no attach; no chown, because there are no owners to change; no labels; no metrics,
 //! because statfs hangs when the server is gone.
@@ -26,7 +26,7 @@ use flexvol_protocol::{Capabilities, Options, TargetPath};
 pub struct Cifs;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct CifsOptions {
         /// The share, and the directory in it if not all of it is meant:
         /// `//server/share/directory`.
@@ -90,7 +90,7 @@ const DOMAIN: SecretSpec = SecretSpec {
     example: false,
 };
 
-/// What a tenant may set: nothing that changes which share is used, or as whom.
+/// Mount options that a tenant may set: none changes the share or the user.
 pub(crate) const RULES: &[Rule] = &[
     Rule("hard", Value::None),
     Rule("soft", Value::None),
@@ -206,7 +206,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-/// A share as Windows writes it, with either slash.
+/// Share as Windows writes it, with slashes or backslashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unc {
     server: String,
@@ -226,7 +226,7 @@ impl OptionValue for Unc {
     }
 }
 
-/// A share and what is below it, without slashes around.
+/// Name of a share and the path below it, without slashes around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareName(String);
 
@@ -245,7 +245,7 @@ impl OptionValue for ShareName {
     }
 }
 
-/// A version of SMB.
+/// Version of SMB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(&'static str);
 
@@ -254,14 +254,14 @@ impl OptionValue for Version {
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = ["3.1.1", "3.11", "3.02", "3.0.2", "3.0", "3", "2.1", "2.0", "1.0", "default"];
-        // As the protocol calls itself; the kernel knows the short name alone.
+        // The protocol's own name for this version; the kernel knows only the short name.
         let text = if text == "2.002" { "2.0" } else { text };
         let known = known.into_iter().find(|version| *version == text);
         known.map(Self).ok_or_else(|| format!("{text:?} is not {}", Self::KIND))
     }
 }
 
-/// How a user is authenticated.
+/// Method of authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Security(&'static str);
 
@@ -277,7 +277,7 @@ impl OptionValue for Security {
     }
 }
 
-/// A name without anything that could end it.
+/// Name without any character that could end it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(String);
 
@@ -354,7 +354,7 @@ impl Driver for Cifs {
     }
 }
 
-/// The servers, and the share with what is below it.
+/// Returns the servers, and the share with the path below it.
 fn whereabouts(options: &CifsOptions) -> Result<(Servers, String)> {
     match (&options.source, &options.server, &options.share) {
         (Some(source), None, None) => Ok((Servers(vec![source.server.clone()]), source.path.0.clone())),
@@ -367,7 +367,7 @@ fn whereabouts(options: &CifsOptions) -> Result<(Servers, String)> {
     }
 }
 
-/// DFS sends clients to other servers.
+/// Turns DFS off, because DFS sends clients to other servers.
 fn without_referrals(mut further: Vec<FsOption>) -> Vec<FsOption> {
     if further.iter().all(|option| option.key != "nodfs") {
         further.push(FsOption::flag("nodfs"));
@@ -379,7 +379,7 @@ fn named(path: &str) -> Named {
     Named { before: "//", after: format!("/{path}") }
 }
 
-/// Those that are not of the tenant's own list.
+/// Returns the mount options that do not come from the tenant's own list.
 fn own_options(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
     let group = volume.fs_group.as_ref().map(|group| group.gid);
     let file_mode = options.file_mode.map(|mode| mode.0).or(group.map(|_| 0o770));
@@ -400,7 +400,7 @@ fn own_options(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOptio
     Ok(given.into_iter().flatten().chain(login(options, volume)?).collect())
 }
 
-/// As whom. An empty name is no name.
+/// Returns the mount options of the login. An empty user name means no user.
 fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
     let username = secret_text(volume, USERNAME.keys)?;
     let password = secret_text(volume, PASSWORD.keys)?;
@@ -413,7 +413,7 @@ fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
         }
         (_, true) => return Ok(vec![ShareOption::new("username", ""), ShareOption::new("password", "")]),
         (Some(username), false) => username,
-        // Then the ticket says who it is.
+        // The Kerberos ticket identifies the user.
         (None, false) if options.sec.is_some_and(|sec| sec.0.starts_with("krb5")) => return Ok(Vec::new()),
         (None, false) => {
             return Err(Failure::options(
@@ -422,7 +422,7 @@ fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
         }
     };
     let domain = domain.map(|domain| ShareOption::secret("domain", domain));
-    // Where there is none, an empty one is shown as such.
+    // Without a password, the plan shows an empty one instead of `***`.
     let password = password.map(|password| ShareOption::secret("password", password));
     let password = password.unwrap_or_else(|| ShareOption::new("password", ""));
     let login = [ShareOption::secret("username", username), password];

@@ -1,12 +1,12 @@
-//! `csi`: a volume of a CSI driver. Manifests that speak FlexVolume go on working when what
-//! is behind them is CSI.
+//! `csi`: a volume of a CSI driver. Manifests for FlexVolume keep working when a CSI driver
+//! provides the storage.
 //!
-//! The node's agent is the CSI driver's client: it stages a volume once for the node, counts who
-//! shows it, and remembers both. So this driver has one step, a request to the agent, and its undo.
-//! Secrets go over the agent's socket and nowhere else.
+//! The node's agent is the CSI driver's client: it stages a volume once for the node, counts the
+//! targets that show it, and remembers both. So this driver has one step, a request to the agent,
+//! and its rollback. Secrets go over the agent's socket and nowhere else.
 //!
-//! Capabilities: no attach; kubelet sees to the fsGroup, unless the side file says otherwise and
-//! the CSI driver does it (`VOLUME_MOUNT_GROUP`).
+//! Capabilities: no attach; kubelet applies the fsGroup, unless the side file says otherwise and
+//! the CSI driver applies it (`VOLUME_MOUNT_GROUP`).
 
 use super::access;
 use crate::agent::{self, HoldAccess};
@@ -28,15 +28,15 @@ use std::path::PathBuf;
 /// The driver.
 pub struct Csi;
 
-/// Its name.
+/// Name of the driver.
 pub(crate) const NAME: &str = "csi";
 
-/// What the name of an option begins with that is one attribute, or one segment of a topology.
+/// Prefixes of option names: for one attribute, and for one segment of a topology.
 const ATTRIBUTE: &str = "attr.";
 const TOPOLOGY: &str = "topology.";
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct CsiOptions {
         /// The CSI driver's name, as `kubectl get csidrivers` prints it.
         driver: CsiName = "driver" { example: "smb.csi.example.com" },
@@ -59,7 +59,7 @@ crate::options! {
     }
 }
 
-/// A name that a CSI driver may have: it becomes part of a path.
+/// Name of a CSI driver, checked because it becomes part of a path.
 #[derive(Clone, Debug)]
 pub struct CsiName(String);
 
@@ -75,7 +75,7 @@ impl OptionValue for CsiName {
     }
 }
 
-/// One line.
+/// Text of one line.
 #[derive(Clone, Debug)]
 pub struct Word(String);
 
@@ -99,7 +99,7 @@ impl OptionValue for AccessMode {
     }
 }
 
-/// Names and texts. No error repeats one.
+/// Names and texts. No error message repeats one.
 #[derive(Clone, Debug)]
 pub struct Attributes(BTreeMap<String, String>);
 
@@ -136,7 +136,7 @@ impl Driver for Csi {
 
     fn capabilities(&self, settings: &Settings) -> Capabilities {
         if settings.through_csi.is_some() {
-            // They are file systems of servers, whose owners are theirs.
+            // Such volumes are file systems of servers: the server determines the owners.
             return Capabilities::NONE;
         }
         Capabilities {
@@ -154,7 +154,7 @@ impl Driver for Csi {
 
     fn check(&self, settings: &Settings) -> Result<()> {
         let Some(to) = &settings.through_csi else { return Ok(()) };
-        // Whoever relied on it with the driver that served them before is told.
+        // Fails, because an admin may have relied on it with the previous driver of these volumes.
         if settings.policy.servers.is_some() {
             let text =
                 format!("{SIDE_FILE}: policy.servers has no effect on what a CSI driver mounts: remove it");
@@ -205,12 +205,12 @@ fn socket(settings: &Settings) -> Result<PathBuf> {
     Ok(agent::settings(&settings.agent)?.map_or(AGENT_SOCKET, |agent| agent.socket).into())
 }
 
-/// Whose options volumes have that a CSI driver serves in another's place.
+/// Returns the dialect of volumes that a CSI driver serves in place of another driver.
 fn dialect(settings: &Settings) -> &str {
     settings.profile.as_deref().unwrap_or_default()
 }
 
-/// What two such volumes are told apart by: the agent makes their handles.
+/// Returns what distinguishes two such volumes: only the agent knows their handles.
 fn told(from: &str, volume: &CsiVolume) -> String {
     let said = serde_json::to_vec(&volume.attributes).unwrap_or_default();
     format!("{from}:{}", hash(&said))
@@ -233,8 +233,8 @@ fn access_of(options: &Options) -> (HoldAccess, AccessMode) {
     }
 }
 
-/// A volume in the words of another driver, which the agent translates: the table is large, and
-/// what kubelet executes is small.
+/// Returns a volume in the dialect of another driver. The agent translates it: the table is large,
+/// and the program that kubelet executes is small.
 fn foreign(target: String, options: &Options, from: &str, to: &str) -> Result<CsiVolume> {
     through::check(from, to)?;
     refuse_nul(options.own.iter().flat_map(|(key, value)| [key.as_str(), value]), "an option")?;
@@ -292,7 +292,7 @@ fn refuse_nul<'a>(mut texts: impl Iterator<Item = &'a str>, what: &str) -> Resul
     Ok(())
 }
 
-/// Options whose names begin so, by the rest of them.
+/// Returns the options whose names begin with `start`, by the rest of their names.
 fn beginning(options: &Options, start: &str) -> BTreeMap<String, String> {
     let ours = options.own.iter().filter_map(|(key, value)| Some((key.strip_prefix(start)?, value)));
     filled(ours.filter(|(key, _)| !key.is_empty()).map(|(key, value)| (key.to_owned(), value.clone())))
@@ -308,7 +308,7 @@ fn flags(list: &str) -> Result<Vec<String>> {
     }
 }
 
-/// As kubelet says it where a CSIDriver has `podInfoOnMount`.
+/// Returns the pod's attributes as kubelet sends them for a CSIDriver with `podInfoOnMount`.
 fn pod_info(options: &Options) -> BTreeMap<String, String> {
     let pod = &options.pod;
     let words = [

@@ -1,5 +1,5 @@
-//! What the drivers have in common whose volume is a file system on a device: which one, how it is
-//! made, checked and mounted.
+//! Common parts of the drivers whose volume is a file system on a device: its type, its creation,
+//! its check and its mount.
 
 use super::{access, flags};
 use crate::plan::{MountFrom, Step};
@@ -10,12 +10,12 @@ use flexvol_protocol::mount_options::{FsOption, MountFlags};
 use flexvol_protocol::{Access, Options, TargetPath};
 use flexvol_protocol::{mkfs_options, mount_options};
 
-/// Whether a blank device gets a file system.
+/// Rule for formatting a blank device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Never.
+    /// Never format.
     Never,
-    /// If it is proven blank.
+    /// Format if the device is proven blank.
     IfBlank,
 }
 
@@ -31,7 +31,7 @@ impl OptionValue for Format {
     }
 }
 
-/// What the options say, in the words of a volume.
+/// Settings of the file system as the volume's options give them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said<'a> {
     pub(super) fs_type: Option<&'a str>,
@@ -45,7 +45,7 @@ pub(super) struct Said<'a> {
 /// The file system on a device.
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
-    /// `None` is whatever the device holds.
+    /// Type; `None` means whatever the device holds.
     pub(super) kind: Option<FileSystem>,
     pub(super) flags: MountFlags,
     format: bool,
@@ -73,24 +73,24 @@ impl Disk {
         access(self.flags)
     }
 
-    /// Whether pods can write to it.
+    /// Reports whether pods can write to it.
     fn writable(&self) -> bool {
         self.access() == Access::ReadWrite && !self.kind.is_some_and(FileSystem::read_only)
     }
 
-    /// The name in the mount table, if it is known before.
+    /// Returns the name in the mount table, if it is known before the mount.
     pub(super) fn name(&self) -> Option<String> {
         self.kind.map(|kind| kind.name().to_owned())
     }
 
-    /// Whether a blank device gets a file system. A read-only volume is not formatted: no one could
-    /// ever put anything on it.
+    /// Reports whether a blank device gets a file system. A read-only volume is not formatted:
+    /// nothing could ever be written to it.
     pub(super) fn formats(&self) -> bool {
         self.format && self.writable()
     }
 
-    /// What is done to the attached device until it is mounted. One that is only read is not
-    /// checked: a checker writes.
+    /// Returns the steps from the attached device to the mount. A device that is only read is not
+    /// checked, because a checker writes.
     pub(super) fn steps(&self, target: &TargetPath) -> Result<Vec<Step>> {
         if let Some(kind) = self.kind.filter(|kind| kind.read_only() && self.access() == Access::ReadWrite) {
             return Err(Failure::options(format!(
@@ -112,7 +112,7 @@ impl Disk {
         Ok([self.formats().then_some(format), check, Some(mount)].into_iter().flatten().collect())
     }
 
-    /// Not every file system does.
+    /// Fails for a file system that cannot grow.
     pub(super) fn refuse_to_grow(&self) -> Result<()> {
         match self.kind.filter(|kind| kind.read_only()) {
             Some(kind) => {
@@ -123,7 +123,7 @@ impl Disk {
     }
 }
 
-/// The programs for every file system there is.
+/// Returns the programs for all file systems.
 pub(super) fn programs() -> impl Iterator<Item = &'static str> {
     FileSystem::ALL.into_iter().flat_map(FileSystem::programs).copied()
 }
@@ -140,7 +140,7 @@ fn mount_options(
     })
 }
 
-/// The option and `flexVolume.fsType` must not contradict each other.
+/// Returns the file system. The option and `flexVolume.fsType` must not contradict each other.
 fn file_system(option: Option<&str>, field: Option<&str>) -> Result<Option<FileSystem>> {
     match (option, field) {
         (Some(option), Some(field)) if option != field => Err(Failure::options(format!(

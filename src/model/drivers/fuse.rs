@@ -1,6 +1,6 @@
-//! What the drivers have in common whose mounts are served by a program: values that can carry
-//! neither a second option nor a second line, secrets by any of their names, owners, and the shape
-//! of the plan.
+//! Common parts of the drivers whose mounts are served by a program: values that can carry neither
+//! a second option nor a second line, secrets under any of their names, owners, and the shape of
+//! the plan.
 
 use super::share;
 use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
@@ -12,13 +12,13 @@ use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Options, TargetPath};
 use std::collections::BTreeMap;
 
-/// How many seconds a program that has nothing to write back may take to end once it is unmounted.
+/// Time for a program with nothing to write back to exit after its unmount, in seconds.
 pub(super) const EXIT_WAIT: u32 = 5;
 
-/// The same for one that may have: all the time an unmount has.
+/// Time for a program that may write back, in seconds: all the time that an unmount has.
 pub(super) const WRITING_BACK: u32 = 600;
 
-/// A program that serves `target`, with nothing but its name and words.
+/// Returns a program that serves `target`; all other fields are empty.
 pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, flags: MountFlags) -> Daemon {
     Daemon {
         program,
@@ -37,8 +37,8 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
     }
 }
 
-/// The plan of mounting; `file_system` is the type in the mount table, empty if no one knows it for
-/// sure.
+/// Returns the plan of a mount; `file_system` is the type in the mount table, or empty if it is not
+/// known for sure.
 pub(super) fn mount(file_system: &str, source: Source, daemon: Daemon) -> Plan {
     let file_system = (!file_system.is_empty()).then(|| file_system.into());
     let view = View { file_system, source, access: super::access(daemon.flags) };
@@ -48,17 +48,17 @@ pub(super) fn mount(file_system: &str, source: Source, daemon: Daemon) -> Plan {
     }
 }
 
-/// Words as they stand.
+/// Returns the texts as literal words.
 pub(super) fn texts<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Vec<Word> {
     words.into_iter().map(|word| Word::Text(word.into())).collect()
 }
 
-/// `-o key=value` for each; none of them may hold a comma.
+/// Returns `-o key=value` for each text; none of them may hold a comma.
 pub(super) fn options<T: ToString>(words: impl IntoIterator<Item = T>) -> Vec<Word> {
     texts(words.into_iter().flat_map(|word| ["-o".to_owned(), word.to_string()]))
 }
 
-/// The flags that libfuse knows by these words.
+/// Returns the flags as the words that libfuse knows.
 pub(super) fn flag_words(flags: MountFlags) -> Vec<String> {
     let words = [
         (flags.read_only, "ro"),
@@ -70,7 +70,7 @@ pub(super) fn flag_words(flags: MountFlags) -> Vec<String> {
     words.into_iter().filter(|(set, _)| *set).map(|(_, word)| word.to_owned()).collect()
 }
 
-/// `mountOptions`, without what these programs cannot do.
+/// Parses `mountOptions`, and refuses what these programs cannot do.
 pub(super) fn further(
     list: Option<&str>,
     options: &Options,
@@ -92,15 +92,15 @@ pub(super) fn further(
     }
 }
 
-/// What a pod's fsGroup leaves to others where the kernel knows who is in the group.
+/// Umask with an fsGroup if the kernel checks group membership: other users get no access.
 pub(super) const BY_KERNEL: u32 = 0o007;
 
-/// The same where the program asks the node's list of groups, in which no container's are:
-/// everybody in the pod, who is all that can see the volume.
+/// Umask with an fsGroup if the program checks the node's list of groups, which has no groups of
+/// containers: every user of the pod gets access, and only the pod can see the volume.
 pub(super) const BY_PROGRAM: u32 = 0o000;
 
-/// Whose the files are shown to be: `uid=…`, `gid=…`, `umask=…`, as far as anybody said. A pod's
-/// fsGroup gets the files, and may write them; `others` is the mask then.
+/// Returns the owner and the mask to show, as far as given: `uid=…`, `gid=…`, `umask=…`.
+/// A pod's fsGroup gets the files, and may write them; then `others` is the default mask.
 pub(super) fn owner_words(
     uid: Option<Id>,
     gid: Option<Id>,
@@ -117,7 +117,7 @@ pub(super) fn owner_words(
     words.into_iter().flatten().collect()
 }
 
-/// The one of its keys that is in the Secret and not empty, and what it holds.
+/// Returns the key of `spec` that is in the Secret and not empty, with its value.
 fn named<'a>(options: &'a Options, spec: &SecretSpec) -> Result<Option<(&'static str, &'a Secret)>> {
     let given = |key: &str| options.secrets.get(key).filter(|secret| !secret.expose().is_empty());
     let mut found = spec.keys.iter().filter_map(|key| Some((*key, given(key)?)));
@@ -129,24 +129,24 @@ fn named<'a>(options: &'a Options, spec: &SecretSpec) -> Result<Option<(&'static
     }
 }
 
-/// What the Secret holds under one of these keys; an empty value is none.
+/// Returns the Secret's value under one of these keys; an empty value counts as none.
 pub(super) fn secret<'a>(options: &'a Options, spec: &SecretSpec) -> Result<Option<&'a Secret>> {
     Ok(named(options, spec)?.map(|(_, secret)| secret))
 }
 
-/// The same as one line.
+/// Returns the same value as one line.
 pub(super) fn secret_line(options: &Options, spec: &SecretSpec) -> Result<Option<Secret>> {
     let Some((key, secret)) = named(options, spec)? else { return Ok(None) };
     let line = share::one_line(key, secret)?;
     Ok((!line.expose().is_empty()).then_some(line))
 }
 
-/// Text as a file's content.
+/// Returns text as the content of a file.
 pub(super) fn content(text: impl Into<String>) -> Content {
     Content::default().text(text)
 }
 
-/// A name or address of a server, one of IPv6 in brackets.
+/// Name or address of a server; an IPv6 address has brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host(pub String);
 
@@ -158,7 +158,7 @@ impl OptionValue for Host {
     }
 }
 
-/// A URL of HTTP without a user, of characters that mean nothing to a program that reads options or
+/// URL of HTTP without a user. Its characters have no meaning for a program that reads options or
 /// lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url(pub String);
@@ -166,7 +166,7 @@ pub struct Url(pub String);
 impl OptionValue for Url {
     const KIND: &'static str = "URL";
 
-    /// Without a scheme it is that of encryption.
+    /// Parses a URL; without a scheme it is https.
     fn parse(text: &str) -> Result<Self, String> {
         server::of_url(text)?;
         Ok(Self(if text.contains("://") { text.to_owned() } else { format!("https://{text}") }))
@@ -174,14 +174,14 @@ impl OptionValue for Url {
 }
 
 impl Url {
-    /// The server's name or address.
+    /// Returns the server's name or address.
     pub fn host(&self) -> String {
-        // It was parsed before.
+        // The text was parsed before, so this cannot fail.
         server::of_url(&self.0).unwrap_or_default()
     }
 }
 
-/// A word without anything that means something to a program that reads options, lines or quotes.
+/// Word without characters that mean something to a program that reads options, lines or quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain(pub String);
 
@@ -197,7 +197,7 @@ impl OptionValue for Plain {
     }
 }
 
-/// A path on a server: one line that is no option.
+/// Path on a server: one line that cannot be taken for an option.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemotePath(pub String);
 

@@ -1,12 +1,12 @@
 //! `git`: a revision of a repository, cloned for each pod that mounts it.
 //!
-//! Each mount is a fresh clone that no one else has, with what it was asked for and no newer: on
-//! the node's disk, or in memory. What pods write into it is gone with it. git sees nothing of the
-//! node: no configuration, no hooks, no keys of root's. Submodules are not cloned, because the
-//! repository and not the volume would name their servers.
+//! Each mount is a fresh clone for this mount alone, at the requested revision and never updated:
+//! on the node's disk, or in memory. What pods write into it is removed with it. git sees nothing
+//! of the node: no configuration, no hooks, no keys of root. Submodules are not cloned, because the
+//! repository, not the volume, would name their servers.
 //!
-//! Capabilities: no attach; chown to the fsGroup and labels by kubelet, because no other pod has
-//! these files.
+//! Capabilities: no attach; kubelet may chown to the fsGroup and set labels, because no other pod
+//! has these files.
 
 use super::fuse::{self, Plain};
 use super::share::SubDirectory;
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 pub struct Git;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct GitOptions {
         /// The repository: an address of https, http, ssh or git, or `user@host:path`; without a
         /// password.
@@ -80,15 +80,15 @@ const AUTHORITY: SecretSpec = SecretSpec {
     example: false,
 };
 
-/// For a token it does not matter who it is sent with.
+/// User name that is sent with a token: any name will do.
 const ANYBODY: &str = "git";
 
-/// Files of git's home directory; these are the names it looks for itself.
+/// Files of git's home directory. git itself looks for the first two names.
 const CONFIG: &str = ".gitconfig";
 const CREDENTIALS: &str = ".git-credentials";
 const CERTIFICATES: &str = "ca.crt";
 
-/// How a repository is fetched.
+/// Protocol by which a repository is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Https,
@@ -110,10 +110,10 @@ impl Protocol {
     }
 }
 
-/// Where a repository is.
+/// Address of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// As git gets it.
+    /// Address in the form that git gets.
     text: String,
     protocol: Protocol,
     host: String,
@@ -124,7 +124,8 @@ pub struct Repository {
 impl OptionValue for Repository {
     const KIND: &'static str = "address of a repository";
 
-    /// git takes more for an address than is good: files of the node, programs, options.
+    /// Parses strictly: git itself also accepts unsafe addresses: files of the node, programs,
+    /// options.
     fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -161,7 +162,7 @@ fn of_url(scheme: &str, rest: &str) -> Option<GitHost> {
     (!path.is_empty()).then(|| (*protocol, host.clone(), format!("{host}{port}")))
 }
 
-/// `user@host:path`.
+/// Parses `user@host:path`.
 fn of_ssh(text: &str) -> Option<GitHost> {
     let (whole, path) = match text.split_once("]:") {
         Some((host, path)) => (format!("{host}]"), path),
@@ -179,14 +180,14 @@ fn user_is_plain(user: &str) -> bool {
     !user.is_empty() && Plain::parse(user).is_ok() && !user.contains('@')
 }
 
-/// What a server may have a name for.
+/// Name of a revision on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision(String);
 
 impl OptionValue for Revision {
     const KIND: &'static str = "branch, tag or commit";
 
-    /// What git would not take for a name, or take for more than one.
+    /// Refuses text that git would not accept as a name, or would read as more than one name.
     fn parse(text: &str) -> Result<Self, String> {
         let odd = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\+".contains(c);
         if text.starts_with(['-', '/', '.'])
@@ -256,7 +257,7 @@ impl Driver for Git {
     }
 }
 
-/// The home directory of git.
+/// Returns the files of git's home directory.
 fn files(options: &GitOptions, request: &Request<'_>) -> Result<BTreeMap<&'static str, Content>> {
     let protocol = options.repository.protocol;
     let mut config = format!(
@@ -274,17 +275,17 @@ fn files(options: &GitOptions, request: &Request<'_>) -> Result<BTreeMap<&'stati
     if files.contains_key(CERTIFICATES) {
         config.push_str("[http]\n\tsslCAInfo = ~/ca.crt\n");
     }
-    // The server could name the node itself, or another than the admin has allowed.
+    // A redirect could name the node itself, or a server that the admin has not allowed.
     if !request.settings.policy.allow_redirects {
         config.push_str("[http]\n\tfollowRedirects = false\n");
     }
-    // Else a server that asks for it gets a ticket of root's.
+    // Otherwise a server that asks for it gets a Kerberos ticket of root.
     config.push_str("[http]\n\temptyAuth = false\n");
     files.insert(CONFIG, fuse::content(config));
     Ok(files)
 }
 
-/// Of who logs in to a web server.
+/// Returns the files for a web server: credentials and trusted certificates.
 fn web(options: &GitOptions, volume: &Options) -> Result<BTreeMap<&'static str, Content>> {
     let mut files = BTreeMap::new();
     let user = match &options.user {
@@ -309,7 +310,7 @@ fn web(options: &GitOptions, volume: &Options) -> Result<BTreeMap<&'static str, 
     Ok(files)
 }
 
-/// Of who logs in to an SSH server.
+/// Returns the files for an SSH server: configuration, known hosts and private key.
 fn identified(options: &GitOptions, volume: &Options) -> Result<BTreeMap<&'static str, Content>> {
     let key = fuse::secret(volume, &ssh::PRIVATE_KEY)?.ok_or_else(|| {
         Failure::options(
@@ -330,7 +331,7 @@ fn identified(options: &GitOptions, volume: &Options) -> Result<BTreeMap<&'stati
     .into())
 }
 
-/// As it stands in an address, where only letters and digits mean themselves.
+/// Encodes a secret for a URL, in which only letters and digits stand for themselves.
 fn encoded(secret: &Secret) -> Secret {
     let byte = |byte: &u8| match byte {
         byte if byte.is_ascii_alphanumeric() => vec![*byte],

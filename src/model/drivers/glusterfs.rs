@@ -14,7 +14,7 @@ use flexvol_protocol::{Capabilities, TargetPath};
 pub struct Glusterfs;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct GlusterfsOptions {
         /// The servers, separated by commas; each that does not answer is followed by the next.
         servers: Servers = "servers" { aliases: ["server", "cluster", "host"], example: "gluster-1.example.com,gluster-2.example.com" },
@@ -27,7 +27,7 @@ crate::options! {
     }
 }
 
-/// What a tenant may say to glusterfs: each is one of its long options.
+/// Options of glusterfs that a tenant may set: each is one of its long options.
 const RULES: &[Rule] = &[
     Rule("direct-io-mode", Value::OneOf(&["enable", "disable", "auto"])),
     Rule("attribute-timeout", Value::Number),
@@ -37,7 +37,7 @@ const RULES: &[Rule] = &[
     Rule("use-readdirp", Value::OneOf(&["yes", "no"])),
 ];
 
-/// It opens its log by name, and again and again.
+/// Name of the log file. glusterfs opens it by its path, again and again.
 const LOG: &str = "log";
 
 impl Driver for Glusterfs {

@@ -1,13 +1,13 @@
 //! `image`: the file system inside a file of the node, through a loop device.
 //!
 //! Pods that use the same file share one loop device and one superblock, so they see each other's
-//! writes; each keeps its own read-only or read-write view, because read-only is a property of the
-//! mount and not of the superblock. The kernel detaches the loop device when the last mount is gone
-//! (autoclear), whatever became of us.
+//! writes. Each pod keeps its own read-only or read-write view, because read-only is a property of
+//! the mount and not of the superblock. The kernel detaches the loop device when the last mount is
+//! gone (autoclear), even if flexvol was killed.
 //!
-//! Capabilities: no attach, the file is on this node; a disk file system stores labels and owners,
-//! so kubelet may relabel and chown; statfs never hangs; `expandfs` grows file and file system
-//! while they are in use.
+//! Capabilities: no attach, because the file is on this node; a disk file system stores labels and
+//! owners, so kubelet may relabel and chown; statfs never hangs; `expandfs` grows file and file
+//! system while they are in use.
 
 use super::disk::{self, Disk, Format, Said};
 use crate::driver::{Driver, Growth, Needs, Request};
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 pub struct Image;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct ImageOptions {
         /// The file. A relative path is taken below the node's first image root
         /// (/var/lib/flexvol/images by default).
@@ -149,7 +149,7 @@ impl Driver for Image {
     }
 }
 
-/// The options, understood.
+/// Volume with its options parsed and checked.
 struct Volume {
     options: ImageOptions,
     file: PathBuf,
@@ -179,7 +179,8 @@ impl Volume {
         Ok(Self { options, file, disk, region })
     }
 
-    /// Nothing is told of any other directory.
+    /// Returns the step that expects a mount above the file. A volume learns nothing about any
+    /// other directory.
     fn expect_mount(&self) -> Result<Option<Step>> {
         match self.options.mount_point.as_deref().map(Path::new) {
             None => Ok(None),
@@ -190,7 +191,8 @@ impl Volume {
         }
     }
 
-    /// Not for a read-only volume: it would be made only to be found blank.
+    /// Returns the step that creates the image. A read-only volume has none: its new image would
+    /// only be found blank.
     fn create(&self, access: Access) -> Option<Step> {
         let size = self.options.size.filter(|_| access == Access::ReadWrite)?.0;
         Some(Step::CreateImage { file: self.file.clone(), size, allocation: self.options.allocation })

@@ -1,8 +1,8 @@
-//! `iscsi`: the file system on a logical unit of an iSCSI target, by the kernel's client and
+//! `iscsi`: the file system on a logical unit of an iSCSI target, through the kernel's client and
 //! open-iscsi.
 //!
 //! The options have the names of Kubernetes' own iscsi volumes. iscsid must run on the node; its
-//! database is left alone.
+//! database is not changed.
 
 use super::block::{self, Block, BlockKind, Volume, block_options};
 use super::nbd::Seconds;
@@ -15,11 +15,11 @@ use flexvol_protocol::failure::{Failure, Result};
 /// The driver.
 pub type IscsiDriver = Block<IscsiKind>;
 
-/// What is its own.
+/// Kind of block device: a logical unit of an iSCSI target.
 pub struct IscsiKind;
 
 block_options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct IscsiOptions {
         /// Where the target is: name or address, and the port unless that is 3260.
         target_portal: Portals = "targetPortal" { aliases: ["portal"], example: "10.0.0.7:3260" },
@@ -47,7 +47,7 @@ block_options! {
     }
 }
 
-/// Where targets listen.
+/// Portals at which a target listens.
 #[derive(Clone, Debug)]
 pub struct Portals(Vec<Portal>);
 
@@ -66,14 +66,14 @@ impl OptionValue for Portals {
     }
 }
 
-/// `host`, `host:port`, `[address]:port`.
+/// Parses `host`, `host:port` or `[address]:port`.
 fn portal(text: &str) -> Result<Portal, String> {
     let wrong = || format!("{text:?} is not a portal such as 10.0.0.7:3260");
     let (server, port) = server::host_and_port(text).map_err(|_| wrong())?;
     Ok(Portal { server, port: port.unwrap_or(3260) })
 }
 
-/// The name of a target or initiator (RFC 3720, 3.2.6.3).
+/// Name of a target or initiator (RFC 3720, 3.2.6.3).
 #[derive(Clone, Debug)]
 pub struct TargetName(String);
 
@@ -81,8 +81,8 @@ impl OptionValue for TargetName {
     const KIND: &'static str = "iqn., eui. or naa. name";
 
     fn parse(text: &str) -> Result<Self, String> {
-        // What Kubernetes takes and iscsiadm can call a directory: capitals too, as many a NAS has
-        // them.
+        // Accepts what Kubernetes accepts and iscsiadm can use as a directory name: upper case too,
+        // because many NAS devices have such names.
         let is_plain = |rest: &str| {
             let plain = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() && !",;*&$|/\\".contains(c);
             rest.chars().all(plain) && !rest.contains("..")
@@ -110,7 +110,7 @@ impl OptionValue for TargetName {
     }
 }
 
-/// The number of a logical unit.
+/// Number of a logical unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Lun(u16);
 
@@ -123,7 +123,7 @@ impl OptionValue for Lun {
     }
 }
 
-/// The name of an interface in open-iscsi's database, which is that of a file.
+/// Name of an interface in open-iscsi's database, which is also the name of a file.
 #[derive(Clone, Debug)]
 pub struct InterfaceName(String);
 
@@ -140,7 +140,7 @@ impl OptionValue for InterfaceName {
     }
 }
 
-/// A key of the Secret, which is the setting of iscsid.conf that it is the value of.
+/// Describes a key of the Secret; the key is the iscsid.conf setting that its value belongs to.
 const fn key(keys: &'static [&'static str], doc: &'static str) -> SecretSpec {
     SecretSpec { keys, doc, example: false }
 }
@@ -212,7 +212,7 @@ impl BlockKind for IscsiKind {
     }
 }
 
-/// With a name and a password, and those of the other side if there are any.
+/// Adds a name and a password, and those of the other side if the Secret has them.
 fn with(
     volume: Volume,
     (ours, theirs): (&'static [SecretSpec; 2], &'static [SecretSpec; 2]),
@@ -234,7 +234,7 @@ fn with(
     }
 }
 
-/// Whether the value of a setting stays what it is.
+/// Reports whether iscsid reads the value of a setting back unchanged.
 fn fits(request: &Request<'_>, key: &str) -> bool {
     request.options.secrets.get(key).is_none_or(|secret| {
         let line = secret.line();

@@ -1,4 +1,4 @@
-//! `lizardfs`: a directory of such a cluster, by mfsmount.
+//! `lizardfs`: a directory of a LizardFS cluster, through mfsmount.
 
 use super::fuse::{self, Host, RemotePath};
 use super::share::Port;
@@ -14,7 +14,7 @@ use flexvol_protocol::{Capabilities, TargetPath};
 pub struct Lizardfs;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct LizardfsOptions {
         /// The master.
         server: Host = "server" { aliases: ["host", "mfsmaster"], example: "mfsmaster" },
@@ -30,7 +30,7 @@ crate::options! {
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["mfspassword", "password"], doc: "the password of the export", example: false };
 
-/// What a tenant may say to mfsmount.
+/// Options of mfsmount that a tenant may set.
 const RULES: &[Rule] = &[
     Rule("mfswritecachesize", Value::Number),
     Rule("mfsattrcacheto", Value::Number),

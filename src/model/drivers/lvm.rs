@@ -1,8 +1,8 @@
-//! `lvm`: the file system on a logical volume of LVM, linear or thin, made on demand.
+//! `lvm`: the file system on a logical volume of LVM, linear or thin, created on demand.
 //!
-//! A volume that is not active is activated, and deactivated again by the last unmount; one that
-//! was active stays so. In a volume group that several nodes see, a tag on the volume names the
-//! node that uses it, and the others refuse it until it is gone.
+//! An inactive volume is activated, and deactivated again by the last unmount; a volume that was
+//! active stays active. In a volume group that several nodes see, a tag on the volume names the
+//! node that uses it, and the other nodes refuse the volume until the tag is gone.
 
 use super::block::{self, Block, BlockKind, Volume, block_options};
 use crate::driver::{Needs, Request};
@@ -14,11 +14,11 @@ use flexvol_protocol::quantity::Quantity;
 /// The driver.
 pub type Lvm = Block<LvmKind>;
 
-/// What is its own.
+/// Kind of block device: a logical volume of LVM.
 pub struct LvmKind;
 
 block_options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct LvmOptions {
         /// The volume group.
         volume_group: Name = "volumeGroup" { aliases: ["volumegroup", "vg"], example: "data" },
@@ -61,7 +61,7 @@ impl BlockKind for LvmKind {
     }
 }
 
-/// A name as LVM takes it: no path, no option of a program, no comma or slash.
+/// Name that LVM accepts: no path, no option of a program, no comma or slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(pub String);
 

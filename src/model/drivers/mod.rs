@@ -1,4 +1,4 @@
-//! The drivers, one file a kind of storage, and the one table of them.
+//! The drivers, one file for each kind of storage, and the table of all drivers.
 
 pub mod bind;
 pub mod blobfuse;
@@ -62,27 +62,27 @@ pub const ALL: &[&dyn Driver] = &[
     &exec::Exec,
 ];
 
-/// The driver of exactly that name.
+/// Returns the driver of exactly that name.
 pub fn find(name: &str) -> Option<&'static dyn Driver> {
     ALL.iter().copied().find(|driver| driver.name() == name)
 }
 
-/// The vendor under which a driver is installed that is named without one.
+/// Vendor of a driver that is installed without a vendor in its name.
 pub const VENDOR: &str = "flexvol";
 
-/// The full name of a driver of ours that a volume names without a vendor: kubelet looks for
-/// exactly the name in the volume, and no driver is installed under one without a vendor.
+/// Returns the full name of a flexvol driver that a volume names without a vendor: kubelet looks
+/// for exactly the name in the volume, and no driver is installed under a name without a vendor.
 pub fn with_vendor(name: &DriverName) -> Option<String> {
     let ours = name.vendor().is_none() && find(name.driver()).is_some();
     ours.then(|| format!("{VENDOR}/{name}"))
 }
 
-/// The flags every volume starts from: safe, and read-only if kubelet says so.
+/// Returns the flags that every volume starts from: safe, and read-only if kubelet says so.
 fn flags(options: &Options) -> MountFlags {
     MountFlags { read_only: options.access() == Access::ReadOnly, ..MountFlags::DEFAULT }
 }
 
-/// `mountOptions` where there is a mount but no file system of its own, as with a bind: flags only.
+/// Parses `mountOptions` of a mount without its own file system, such as a bind: flags only.
 fn flags_alone(list: Option<&str>, options: &Options, what: &str) -> Result<MountFlags> {
     let (flags, further) = mount_options::parse(list.unwrap_or_default(), flags(options), &[])?;
     match further.first() {
@@ -94,7 +94,7 @@ fn flags_alone(list: Option<&str>, options: &Options, what: &str) -> Result<Moun
     }
 }
 
-/// The access a mount with these flags gives.
+/// Returns the access that a mount with these flags gives.
 fn access(flags: MountFlags) -> Access {
     if flags.read_only { Access::ReadOnly } else { Access::ReadWrite }
 }

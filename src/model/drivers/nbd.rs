@@ -1,8 +1,8 @@
-//! `nbd`: the file system on a network block device of the kernel's, of a server in the network or
-//! of a disk image of the node.
+//! `nbd`: the file system on a network block device of the kernel, from a server in the network or
+//! from a disk image of the node.
 //!
-//! The node needs the kernel's module and, for images, qemu-storage-daemon; no nbd-client. For an
-//! image it does what `qcow2` does, faster.
+//! The node needs the kernel's module and, for images, qemu-storage-daemon; it needs no nbd-client.
+//! For an image, `nbd` does the same as `qcow2`, but faster.
 
 use super::block::{self, Block, BlockKind, Volume, block_options};
 use super::share::{Address, Port, Servers};
@@ -16,11 +16,11 @@ use std::path::Path;
 /// The driver.
 pub type NbdDriver = Block<NbdKind>;
 
-/// What is its own.
+/// Kind of block device: a network block device.
 pub struct NbdKind;
 
 block_options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct NbdOptions {
         /// Name or address of the server. Either this or `file`.
         server: Option<Servers> = "server" { aliases: ["host"], example: "nbd.example.com" },
@@ -57,14 +57,15 @@ impl OptionValue for ImageFormat {
     }
 }
 
-/// What a server calls one of its disks.
+/// Name of a disk on a server.
 #[derive(Clone, Debug)]
 pub struct Export(String);
 
 impl OptionValue for Export {
     const KIND: &'static str = "name";
 
-    /// As long as the protocol allows, and nothing that would make two lines of a message.
+    /// Accepts names up to the length that the protocol allows, without characters that would split
+    /// a message into two lines.
     fn parse(text: &str) -> Result<Self, String> {
         if text.len() <= 4096 && !text.contains(char::is_control) {
             Ok(Self(text.to_owned()))
@@ -74,7 +75,7 @@ impl OptionValue for Export {
     }
 }
 
-/// A time that ends.
+/// Finite timeout, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Seconds(pub u32);
 
@@ -135,7 +136,7 @@ impl NbdOptions {
     }
 }
 
-/// Options that mean nothing beside another.
+/// Refuses options that have no meaning beside another option.
 fn refuse(options: [(&str, bool); 2], beside: &str) -> Result<()> {
     match options.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {

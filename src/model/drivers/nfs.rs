@@ -1,13 +1,13 @@
-//! `nfs`: a directory that a server exports, by the kernel's own client.
+//! `nfs`: a directory that a server exports, through the kernel's own client.
 //!
-//! The node needs no mount.nfs: names are looked up and the server is asked whether it answers
-//! before the kernel is told, which would wait for minutes. mount.nfs is run only for Kerberos, or
-//! where option `helper` asks for it.
+//! The node needs no mount.nfs. flexvol looks up names and checks that the server answers before it
+//! calls the kernel, which would wait for minutes. mount.nfs is run only for Kerberos, or if option
+//! `helper` asks for it.
 //!
 //! Mounts are hard: a program that reads or writes while the server is away waits until it is back.
-//! The alternative, `soft` in `mountOptions`, loses what was written without telling everybody, so
-//! it has to be asked for. Version 3 keeps file locks on the node (`nolock`), because locks on the
-//! server need daemons that a node rarely runs; `lock` in `mountOptions` asks for them.
+//! The alternative, `soft` in `mountOptions`, loses writes without telling every program, so it
+//! must be requested. Version 3 keeps file locks on the node (`nolock`), because locks on the
+//! server need daemons that a node rarely runs; `lock` in `mountOptions` requests them.
 //!
 //! Capabilities: no attach; no chown by kubelet, which takes hours on a large export and fails
 //! where root is squashed; no labels; no metrics, because statfs hangs when the server is gone.
@@ -29,7 +29,7 @@ use std::path::{Component, Path};
 pub struct Nfs;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct NfsOptions {
         /// Name or address of the server. Of several, the first that answers is used: they must
         /// serve the same.
@@ -68,7 +68,7 @@ crate::options! {
     }
 }
 
-/// What a tenant may set: nothing that changes which server or export is used.
+/// Mount options that a tenant may set: none changes the server or the export.
 pub(crate) const RULES: &[Rule] = &[
     Rule("hard", Value::None),
     Rule("soft", Value::None),
@@ -123,8 +123,8 @@ pub(crate) const RULES: &[Rule] = &[
     Rule("mountaddr", Value::Instead("option server, which is asked: the policy is about one server")),
 ];
 
-/// An absolute path on the server. What is in it is the server's business, but for what would end
-/// it.
+/// Absolute path on the server. The server decides what is valid in it; only `..` and characters
+/// that would end the path are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportPath(pub String);
 
@@ -141,11 +141,11 @@ impl OptionValue for ExportPath {
     }
 }
 
-/// A version of NFS.
+/// Version of NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(&'static str);
 
-/// The newest first, as they are tried.
+/// Versions in the order in which they are tried, the newest first.
 const VERSIONS: [&str; 4] = ["4.2", "4.1", "4.0", "3"];
 
 impl OptionValue for Version {
@@ -162,18 +162,18 @@ impl OptionValue for Version {
     }
 }
 
-/// What carries NFS.
+/// Transport protocol of NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Always there.
+    /// Always available.
     Tcp,
-    /// For version 3, where kernel and server still have it.
+    /// For version 3, if kernel and server still support it.
     Udp,
 }
 
 impl Protocol {
-    /// Not the value of `proto=`, which would mean IPv4 as well. What mountd is asked by follows
-    /// from it.
+    /// Returns the mount option. It differs from the value of `proto=`, which would select IPv4 as
+    /// well. The protocol for mountd follows from it.
     fn word(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -194,7 +194,7 @@ impl OptionValue for Protocol {
     }
 }
 
-/// A security flavour.
+/// Security flavour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Security(&'static str);
 
@@ -207,14 +207,14 @@ impl OptionValue for Security {
     }
 }
 
-/// Whether a helper of the node mounts.
+/// Rule for using the mount helper of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helper {
-    /// Where the kernel alone cannot.
+    /// If the kernel alone cannot mount.
     Auto,
-    /// Even where it can.
+    /// Even if the kernel alone can mount.
     Always,
-    /// Not even where it cannot.
+    /// Not even if the kernel alone cannot mount.
     Never,
 }
 
@@ -280,15 +280,15 @@ impl Driver for Nfs {
     }
 }
 
-/// The options. Where none says how the server is asked it chooses, and the kernel takes Kerberos:
-/// with the node's own tickets.
+/// Returns the options. Without `sec` the server chooses, and the kernel accepts Kerberos with the
+/// node's own tickets: so `sec` is sys by default, unless the policy allows Kerberos.
 fn said(request: &Request<'_>) -> Result<NfsOptions> {
     let options = NfsOptions::parse(&request.options.own)?;
     let without_ticket = (!request.settings.policy.allow_kerberos).then_some(Security("sys"));
     Ok(NfsOptions { sec: options.sec.or(without_ticket), ..options })
 }
 
-/// What cannot be together.
+/// Fails if options contradict each other.
 fn check(options: &NfsOptions) -> Result<()> {
     let four = options.version.is_some_and(|version| version.0 != "3");
     if four && options.protocol == Protocol::Udp {
@@ -304,12 +304,12 @@ fn check(options: &NfsOptions) -> Result<()> {
 
 fn find(options: &NfsOptions) -> Step {
     let port = options.port.map_or(2049, |port| port.0);
-    // Over UDP no one accepts a connection.
+    // UDP has no connections that a server could accept.
     let patience = if options.protocol == Protocol::Udp { 0 } else { options.connect_timeout };
     Step::Reach(reach(&options.server, port, options.nameserver, patience))
 }
 
-/// The export, and all of what is mounted.
+/// Returns the export, and the whole path that is mounted.
 fn paths(options: &NfsOptions) -> (String, String) {
     let base = options.path.0.clone();
     let whole = options
@@ -325,7 +325,7 @@ fn named(path: &str) -> Named {
 
 fn share(options: &NfsOptions, source: Named, flags: MountFlags, further: &[FsOption]) -> Share {
     let wanted = |version: &&str| options.version.is_none_or(|only| only.0 == *version);
-    // Over UDP there is nothing newer than 3.
+    // NFS over UDP ends at version 3.
     let speaks = |version: &&str| options.protocol == Protocol::Tcp || *version == "3";
     let versions = VERSIONS.into_iter().filter(wanted).filter(speaks);
     let dialects = versions.map(|version| dialect(version, options, further)).collect();
@@ -342,7 +342,7 @@ fn share(options: &NfsOptions, source: Named, flags: MountFlags, further: &[FsOp
     }
 }
 
-/// The options that only one version takes, and the tenant's.
+/// Returns the options that only this version takes, and the tenant's.
 fn dialect(version: &'static str, options: &NfsOptions, further: &[FsOption]) -> Dialect {
     let given = |key: &str| further.iter().any(|option| option.key == key);
     let mut own = vec![FsOption::new("vers", version)];
@@ -364,7 +364,7 @@ fn wants_helper(options: &NfsOptions) -> bool {
     }
 }
 
-/// mount.nfs looks up the name again, and finds out the version itself.
+/// Returns a call of mount.nfs, which looks up the name again and finds out the version itself.
 fn helper(
     target: &TargetPath,
     options: &NfsOptions,

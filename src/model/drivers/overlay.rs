@@ -1,8 +1,8 @@
-//! `overlay`: directories of the node, one above the other, with a layer of the pod's own on top.
+//! `overlay`: directories of the node, one above the other, with the pod's own layer on top.
 //!
-//! What the pod writes goes to its own layer, in memory or in a directory of the node; the
-//! directories below stay as they are and can serve any number of pods: reference data that
-//! programs want to write to, or caches that are there when a pod starts.
+//! Writes of the pod go to its own layer, in memory or in a directory of the node. The directories
+//! below stay unchanged and can serve any number of pods: reference data that programs want to
+//! write to, or caches that are ready when a pod starts.
 //!
 //! All directories must lie below a root the node's admin allowed (`policy.bindRoots`), and are
 //! opened from there without following a symlink. Needs Linux 5.2.
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 pub struct OverlayDriver;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct OverlayOptions {
         /// Directories of the node with a colon between them, the topmost first, below a root the
         /// node's policy allows.
@@ -50,7 +50,7 @@ crate::options! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directories(Vec<PathBuf>);
 
-/// The kernel takes no more in one string.
+/// Limit for the number of directories: the kernel takes no more in one string.
 const MOST: usize = 12;
 
 impl OptionValue for Directories {

@@ -1,9 +1,9 @@
-//! `qcow2`: the file system inside a disk image of the node, by qemu-storage-daemon, its FUSE
+//! `qcow2`: the file system inside a disk image of the node, through qemu-storage-daemon, its FUSE
 //! export and a loop device.
 //!
-//! It needs nothing of the kernel but FUSE; where the kernel has nbd, driver `nbd` is faster. An
-//! image with a backing file is refused, because that could be any file of the node. An image of
-//! raw format is `image`'s.
+//! The kernel needs FUSE and loop devices only; if it has nbd, driver `nbd` is faster. An image
+//! with a backing file is refused, because the backing file could be any file of the node. For
+//! images of raw format there is driver `image`.
 
 use super::block::{self, Block, BlockKind, Volume, block_options};
 use crate::driver::{Needs, Request};
@@ -16,11 +16,11 @@ use std::path::Path;
 /// The driver.
 pub type Qcow2 = Block<Qcow2Kind>;
 
-/// What is its own.
+/// Kind of block device: a disk image in qcow2 format.
 pub struct Qcow2Kind;
 
 block_options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct Qcow2Options {
         /// The image. A relative path is taken below the node's first image root
         /// (/var/lib/flexvol/images by default).

@@ -1,18 +1,18 @@
-//! `rbd`: a file system on a block device image of a Ceph cluster, by the kernel's own client, or
-//! by Ceph's daemon rbd-nbd where option `mounter` says so: it knows features that the kernel
-//! lacks, such as journaling.
+//! `rbd`: a file system on a block device image of a Ceph cluster, through the kernel's own client.
+//! With option `mounter` Ceph's daemon rbd-nbd is used instead: it supports features that the
+//! kernel lacks, such as journaling.
 //!
-//! For the kernel's client the node needs none of Ceph's programs: the monitors' names are looked
-//! up and one is asked whether it answers before the kernel is told. The user's key goes through
-//! the kernel's key ring, and is in no file of /sys afterwards.
+//! For the kernel's client the node needs no program of Ceph. flexvol looks up the monitors' names
+//! and checks that a monitor answers before it calls the kernel. The user's key goes through the
+//! kernel's key ring, and is in no file of /sys afterwards.
 //!
 //! An image that is mapped for writing is claimed, so that no other node maps it: by its exclusive
-//! lock where it has that feature (`rbd create` gives it one; `rbd feature enable POOL/IMAGE
-//! exclusive-lock`). Without it, or without option `exclusive`, others who have it open are seen
-//! only where the node has the program `rbd`.
+//! lock if it has that feature (`rbd create` enables it; otherwise `rbd feature enable POOL/IMAGE
+//! exclusive-lock`). Without the feature, or without option `exclusive`, other users of the image
+//! are detected only if the node has the program `rbd`.
 //!
-//! Whoever reads or writes while the cluster is away waits until it is back; `requestTimeout` lets
-//! it fail instead.
+//! A program that reads or writes while the cluster is away waits until it is back; with
+//! `requestTimeout` it gets an error instead.
 
 use super::block::{self, Block, BlockKind, Volume, block_options};
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY, Name};
@@ -26,11 +26,11 @@ use std::path::PathBuf;
 /// The driver.
 pub type Rbd = Block<RbdKind>;
 
-/// What is its own.
+/// Kind of block device: an image of a Ceph cluster.
 pub struct RbdKind;
 
 block_options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct RbdOptions {
         /// The monitors, separated by commas, each with its port if that is another than usual.
         monitors: Monitors = "monitors" { aliases: ["servers", "server"], example: "10.0.0.1:6789,10.0.0.2:6789" },

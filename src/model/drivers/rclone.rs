@@ -1,12 +1,12 @@
-//! `rclone`: any of the stores of the network that rclone knows.
+//! `rclone`: any network store that rclone supports.
 //!
-//! Options of the kind go by `backend.KEY`, secrets by the same keys of the Secret. Both are on a
-//! list: rclone has options that read files of the node, run programs on it or use its identity,
-//! and none of these is a tenant's. So the node's own file system is no backend either.
+//! Options of the store are called `backend.KEY`, secrets have the same keys in the Secret. Both
+//! must be on a list: some options of rclone read files of the node, run programs on it or use its
+//! identity, and a tenant may set none of these. So the node's own file system is no backend.
 //!
-//! Files are written from the beginning to the end, and stored when they are closed. To change them
-//! in place, mountOptions have `vfs-cache-mode=writes`: then files are stored a moment later, and
-//! what has not reached the server when the volume is unmounted is lost.
+//! Files are written from beginning to end, and stored when they are closed.
+//! `vfs-cache-mode=writes` in mountOptions allows changes in place: then files are stored a moment
+//! later, and data that has not reached the server when the volume is unmounted is lost.
 
 use super::fuse::{self, RemotePath};
 use super::share;
@@ -27,7 +27,7 @@ mod servers;
 pub struct Rclone;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct RcloneOptions {
         /// The kind of store: s3, webdav, sftp, ftp, smb, http, azureblob, b2, swift, google cloud
         /// storage, drive, dropbox, onedrive, box, pcloud, mega, koofr, seafile, hdfs.
@@ -55,14 +55,14 @@ crate::options! {
     }
 }
 
-/// A kind of store and what may be said of it.
+/// Kind of store and its allowed options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote(&'static (&'static str, &'static [&'static str]));
 
-/// The names of client and token that all stores with a consent page have.
+/// Names of client and token in all stores with a consent page.
 const OAUTH: [&str; 3] = ["client_id", "client_secret", "token"];
 
-/// Kinds of stores, and the options of each that can do nothing to the node.
+/// Kinds of stores, and for each the options that cannot harm the node.
 const REMOTES: &[(&str, &[&str])] = &[
     (
         "s3",
@@ -158,14 +158,14 @@ const REMOTES: &[(&str, &[&str])] = &[
     ("hdfs", &["namenode", "username"]),
 ];
 
-/// What rclone wants to be obscured in its configuration.
+/// Options that rclone expects in obscured form in its configuration.
 const OBSCURED: [&str; 4] = ["pass", "password", "key_file_pass", "library_key"];
 
-/// What must not be an option: whoever may read a PV could read it.
+/// Keys that must not be options: every reader of a PV could read them.
 const SECRETS: &[&str] = FROM_SECRET.split_at(15).0;
 
-/// What is taken from the Secret: what is no one's to read, and who logs in. Never where the server
-/// is.
+/// Keys taken from the Secret: confidential values, and the login. Never the address of the server,
+/// but for `sas_url`, which is signed.
 const FROM_SECRET: &[&str] = &[
     "pass",
     "password",
@@ -202,7 +202,7 @@ impl OptionValue for Remote {
     }
 }
 
-/// What a tenant may say to rclone's mount.
+/// Options of rclone's mount that a tenant may set.
 const RULES: &[Rule] = &[
     Rule("vfs-cache-mode", Value::OneOf(&["off", "minimal", "writes", "full"])),
     Rule("vfs-cache-max-size", Value::Size),
@@ -220,8 +220,8 @@ const RULES: &[Rule] = &[
     Rule("file-perms", Value::Number),
 ];
 
-/// What a volume gets that does not say otherwise. Without a cache a file that is closed is stored,
-/// or closing it fails; but files can only be written from the beginning to the end.
+/// Defaults of a volume. Without a cache, closing a file stores it or fails; but files can only be
+/// written from beginning to end.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vfs-cache-mode", "off"),
     ("vfs-write-back", "0s"),
@@ -301,7 +301,7 @@ impl Driver for Rclone {
     }
 }
 
-/// For people.
+/// Describes the source for people: kind, servers and path.
 fn from(kind: &str, servers: &[String], path: &str) -> String {
     let named = servers.iter().map(String::as_str).filter(|server| *server != kind);
     [kind]
@@ -325,7 +325,7 @@ fn allow(kind: &str, known: &[&str], key: &str) -> Result<()> {
     Err(Failure::options(format!("option \"backend.{key}\": {kind} has {}", known.join(", "))))
 }
 
-/// What rclone itself would not name when it is missing.
+/// Required options that rclone itself would not name if they are missing.
 const NEEDED: [(&str, &str); 4] = [("webdav", "url"), ("sftp", "host"), ("ftp", "host"), ("smb", "host")];
 
 fn complete(kind: &str, known: &[&str], volume: &Options) -> Result<()> {
@@ -343,19 +343,19 @@ fn complete(kind: &str, known: &[&str], volume: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A configuration with one store in it, called `volume`.
+/// Configuration with one store in it, called `volume`.
 pub(super) struct Config {
     content: Content,
     files: Vec<(&'static str, Content)>,
 }
 
 impl Config {
-    /// A store of a kind.
+    /// Begins the configuration of a store of this kind.
     pub(super) fn new(kind: &str) -> Self {
         Self { content: fuse::content(format!("[volume]\ntype = {kind}\n")), files: Vec::new() }
     }
 
-    /// One option of it. Backquotes keep a value as it is, but for `%(`, which means another
+    /// Sets an option. Backquotes keep a value as it is, except for `%(`, which refers to another
     /// option.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<()> {
         if value.chars().any(char::is_control) || value.contains("%(") {
@@ -365,10 +365,10 @@ impl Config {
         Ok(())
     }
 
-    /// The same for what is secret.
+    /// Sets an option with a secret value.
     pub(super) fn set_secret(&mut self, key: &str, secret: &Secret) -> Result<()> {
         let flat = match key {
-            // rclone's own way to write a key of several lines.
+            // rclone's own notation for a key of several lines.
             "key_pem" => joined(secret),
             "service_account_credentials" => Secret::new(
                 secret.expose().iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect(),
@@ -417,14 +417,14 @@ impl Config {
     }
 }
 
-/// The lines of a key, joined as rclone wants them.
+/// Joins the lines of a key as rclone expects them.
 fn joined(secret: &Secret) -> Secret {
     let text = secret.expose().trim_ascii_end();
     let lines: Vec<_> = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).collect();
     Secret::new(lines.join(&b"\\n"[..]))
 }
 
-/// A mount by rclone.
+/// Mount by rclone.
 pub(super) struct Mount<'a> {
     pub(super) config: Config,
     pub(super) path: String,
@@ -434,12 +434,12 @@ pub(super) struct Mount<'a> {
     pub(super) gid: Option<Id>,
     pub(super) umask: Option<Mode>,
     pub(super) further: Option<&'a str>,
-    /// How many bytes of the node's disk it may keep.
+    /// Limit for its cache on the node's disk, in bytes.
     pub(super) cache: u64,
 }
 
 impl Mount<'_> {
-    /// The plan.
+    /// Returns the plan.
     pub(super) fn plan(self, target: &TargetPath, volume: &Options) -> Result<Plan> {
         let (flags, further) = fuse::further(self.further, volume, RULES)?;
         if flags.atime == Atime::Never {
@@ -534,7 +534,7 @@ mod tests {
         }
     }
 
-    /// The plan's servers, or what is refused.
+    /// Returns the plan's servers, or the error.
     fn servers_of(own: &[(&str, &str)], secrets: &[(&str, &str)]) -> Result<Vec<String>, String> {
         let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let secret =

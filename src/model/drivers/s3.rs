@@ -1,8 +1,8 @@
-//! `s3`: a bucket, or what lies below a prefix of it, of any store that speaks S3; through s3fs, or
-//! through rclone where the node prefers it.
+//! `s3`: a bucket, or the objects below a prefix of it, of any store that speaks S3; through s3fs,
+//! or through rclone if the node prefers it.
 //!
-//! Keys come by the Secret and never from the node: neither its instance role nor root's
-//! configuration is a tenant's to use.
+//! Keys come from the Secret and never from the node: a tenant may use neither the node's instance
+//! role nor root's configuration.
 
 use super::fuse::{self, Plain, RemotePath, Url};
 use super::rclone;
@@ -19,7 +19,7 @@ use flexvol_protocol::{Capabilities, Options, TargetPath};
 pub struct S3;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct S3Options {
         /// The bucket.
         bucket: Plain = "bucket" { example: "web" },
@@ -50,7 +50,7 @@ crate::options! {
     }
 }
 
-/// Who serves the mount.
+/// Program that serves the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounter {
     /// s3fs
@@ -104,11 +104,11 @@ const API_KEY: SecretSpec = SecretSpec {
     example: false,
 };
 
-/// What is left free of the node's disk, in MiB: with less, s3fs sends parts of a file before all
-/// of it is there.
+/// Space to leave free on the node's disk, in MiB: with less, s3fs sends parts of a file before the
+/// file is complete.
 const DISK_FREE: &str = "ensure_diskfree=512";
 
-/// What a tenant may say to s3fs.
+/// Options of s3fs that a tenant may set.
 const RULES: &[Rule] = &[
     Rule("multireq_max", Value::Number),
     Rule("parallel_count", Value::Number),
@@ -136,7 +136,7 @@ const RULES: &[Rule] = &[
     Rule("compat_dir", Value::None),
 ];
 
-/// What s3fs does otherwise than by its own defaults, unless the volume says so: it would wait five
+/// Settings that replace defaults of s3fs, unless the volume sets them: s3fs would wait five
 /// minutes.
 const DEFAULTS: [(&str, &str); 3] =
     [("connect_timeout", "10"), ("readwrite_timeout", "60"), ("retries", "2")];
@@ -184,11 +184,11 @@ impl Driver for S3 {
     }
 }
 
-/// As whom.
+/// Login to the store.
 enum Keys {
     Nobody,
     Pair(Secret, Secret),
-    /// Of IBM's.
+    /// API key of IBM.
     Api(Secret),
 }
 
@@ -214,7 +214,7 @@ fn public_with_key() -> Failure {
     Failure::options("option \"public\": the secret has a key: keep one of them")
 }
 
-/// `bucket/prefix`, and how s3fs writes it.
+/// Returns the prefix without slashes around it.
 fn path(options: &S3Options) -> String {
     options.prefix.0.trim_matches('/').to_owned()
 }
@@ -265,7 +265,8 @@ fn s3fs(options: &S3Options, keys: Keys, target: &TargetPath, volume: &Options) 
     Ok(fuse::mount("fuse.s3fs", Source::Any, daemon))
 }
 
-/// The root belongs to whom the files belong to, unless the volume says otherwise of it.
+/// Returns the words for owner and mask. The root gets the files' mask too, unless the volume sets
+/// `mp_umask`.
 fn owner(options: &S3Options, volume: &Options, further: &[FsOption]) -> Vec<String> {
     let words = fuse::owner_words(options.uid, options.gid, options.umask, (volume, fuse::BY_PROGRAM));
     let given = further.iter().any(|option| option.key == "mp_umask");
@@ -274,7 +275,7 @@ fn owner(options: &S3Options, volume: &Options, further: &[FsOption]) -> Vec<Str
     words.iter().cloned().chain(root).collect()
 }
 
-/// For people, the server's name in it, and why it is that one.
+/// Describes the source for people, with the server's name and the reason for a default server.
 fn from(options: &S3Options) -> String {
     let store = options.endpoint.as_ref().map_or("s3.amazonaws.com, without option endpoint", |url| &url.0);
     format!("bucket {} of {store}", options.bucket.0)

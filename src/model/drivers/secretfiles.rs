@@ -1,11 +1,12 @@
 //! `secretfiles`: the keys of a Secret as files, in memory and read-only.
 //!
-//! For pods that want a Secret which only nodes may read, or one under another driver's name:
-//! kubelet hands the Secret of `secretRef` to the driver, as it does for every FlexVolume. The
-//! files are all there before anybody can see the first of them. They are not brought up to date
-//! when the Secret changes.
+//! For pods that need a Secret which only nodes may read, or a Secret under another driver's name:
+//! kubelet passes the Secret of `secretRef` to the driver, as it does for every FlexVolume. All
+//! files are there before the first one becomes visible. They are not updated when the Secret
+//! changes.
 //!
-//! Capabilities: metrics, because statfs of memory never hangs; nothing that would write to it.
+//! Capabilities: metrics, because statfs of memory never hangs; no capability that would write to
+//! it.
 
 use super::access;
 use crate::driver::{Driver, Example, Request};
@@ -20,7 +21,7 @@ use flexvol_protocol::{Capabilities, TargetPath};
 pub struct SecretFiles;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct SecretFilesOptions {
         /// Comma list of the keys that become files. The default is all of the Secret.
         keys: Option<String> = "keys" { example: "tls.crt,tls.key" },
@@ -35,10 +36,10 @@ crate::options! {
     }
 }
 
-/// What is mounted, for whoever reads the mount table.
+/// Source that the mount table shows.
 const NAME: &str = "secretfiles";
 
-/// What the kernel counts for each file beyond its content.
+/// Size of a page, in bytes: the kernel counts one page for each file beyond its content.
 const PAGE: u64 = 4096;
 
 impl Driver for SecretFiles {
@@ -50,7 +51,7 @@ impl Driver for SecretFiles {
         "the keys of a Secret as files in memory"
     }
 
-    /// Any key is a file.
+    /// Names two keys in the example: any key becomes a file.
     fn example(&self) -> Example {
         Example { secrets: &["tls.crt", "tls.key"], ..Example::default() }
     }
@@ -113,7 +114,7 @@ fn files(options: &SecretFilesOptions, request: &Request<'_>) -> Result<Vec<Secr
     wanted.into_iter().map(file).collect()
 }
 
-/// As Kubernetes has them: they become names of files.
+/// Checks a key by the rules of Kubernetes: keys become names of files.
 fn name(key: &str) -> Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     if key.is_empty() || key.len() > 253 || key == "." || key.starts_with("..") || !key.chars().all(plain) {
@@ -124,7 +125,7 @@ fn name(key: &str) -> Result<String> {
     Ok(key.to_owned())
 }
 
-/// Enough for the files, and for nothing else.
+/// Returns limits that are enough for the files, and for nothing else.
 fn limits(files: &[SecretFile], noswap: bool) -> Vec<FsOption> {
     let pages = files.iter().map(|file| (file.content.expose().len() as u64).div_ceil(PAGE) + 1);
     let mut options = vec![

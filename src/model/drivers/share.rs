@@ -1,5 +1,5 @@
-//! What the drivers of network shares have in common: options that name servers, secrets as text,
-//! and the order of the steps.
+//! Common parts of the drivers of network shares: options that name servers, secrets as text, and
+//! the order of the steps.
 
 use crate::plan::{DirectoryOnShare, Goal, Ownership, Plan, Reach, Share, Step, View};
 use crate::schema::OptionValue;
@@ -25,7 +25,7 @@ impl OptionValue for Servers {
     }
 }
 
-/// An address of a nameserver.
+/// Address of a nameserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub IpAddr);
 
@@ -37,7 +37,7 @@ impl OptionValue for Address {
     }
 }
 
-/// A TCP or UDP port.
+/// TCP or UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port(pub u16);
 
@@ -49,7 +49,7 @@ impl OptionValue for Port {
     }
 }
 
-/// A path below something of a server's: of plain names only, so that none leads out.
+/// Path below a directory of a server, of plain names only, so that it cannot lead out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubDirectory(pub PathBuf);
 
@@ -67,13 +67,14 @@ impl OptionValue for SubDirectory {
     }
 }
 
-/// How to find the servers of a share.
+/// Returns the request to find the servers of a share.
 pub(super) fn reach(servers: &Servers, port: u16, nameserver: Option<Address>, patience: u32) -> Reach {
-    // An address has no brackets where it is looked up.
+    // The lookup removes the brackets of an IPv6 address.
     Reach { servers: servers.0.clone(), port, nameserver: nameserver.map(|address| address.0), patience }
 }
 
-/// How a share is mounted: its servers are found before anything is made, there or here.
+/// Returns the plan of a share's mount: servers are found before anything is created, on the server
+/// or on the node.
 pub(super) fn mounted(target: &TargetPath, view: View, find: Step, made: Option<Step>, mount: Step) -> Plan {
     let prepare = Step::PrepareTarget { target: target.clone() };
     let steps = [Some(find), made, Some(prepare), Some(mount)];
@@ -83,20 +84,20 @@ pub(super) fn mounted(target: &TargetPath, view: View, find: Step, made: Option<
     }
 }
 
-/// A directory that is made in a share where it is missing.
+/// Describes a directory to create in a share if it is missing.
 pub(super) fn directory(share: Share, SubDirectory(path): &SubDirectory, mode: u32) -> DirectoryOnShare {
     let owner = Ownership { mode, uid: 0, gid: 0 };
     DirectoryOnShare { share: Share { flags: MountFlags::DEFAULT, ..share }, path: path.clone(), owner }
 }
 
-/// The first of these keys in the Secret, as [one line](one_line).
+/// Returns the value of the first of these keys in the Secret, as [one line](one_line).
 pub(super) fn secret_text(options: &Options, keys: &[&str]) -> Result<Option<Secret>> {
     let found = keys.iter().find_map(|key| Some((key, options.secrets.get(*key)?)));
     found.map(|(key, secret)| one_line(key, secret)).transpose()
 }
 
-/// A secret's only line, for programs and protocols that take a line of text; without the line
-/// break that `echo` leaves at its end.
+/// Returns the only line of a secret, for programs and protocols that take a line of text. The line
+/// break that `echo` leaves at its end is removed.
 pub(super) fn one_line(key: &str, secret: &Secret) -> Result<Secret> {
     let line = secret.line();
     if line.expose().iter().any(|byte| b"\r\n\0".contains(byte)) {

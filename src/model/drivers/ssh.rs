@@ -1,5 +1,5 @@
-//! What the drivers have in common that let ssh talk to a server: who the server is, and who we
-//! are.
+//! Common parts of the drivers that reach a server through ssh: the server's identity, and the
+//! login.
 //!
 //! ssh reads neither the node's configuration nor root's keys.
 
@@ -9,7 +9,7 @@ use crate::schema::{OptionValue, SecretSpec};
 use flexvol_protocol::Options;
 use flexvol_protocol::failure::{Failure, Result};
 
-/// The private files of ssh.
+/// Names of ssh's private files.
 pub(super) const CONFIG: &str = "ssh_config";
 pub(super) const KNOWN_HOSTS: &str = "known_hosts";
 pub(super) const KEY: &str = "key";
@@ -26,7 +26,7 @@ pub(super) const KNOWN_SERVERS: SecretSpec = SecretSpec {
     example: false,
 };
 
-/// Under which name the server's key is looked up, whatever its address and port.
+/// Name under which the server's key is looked up, whatever its address and port.
 const ALIAS: &str = "volume-server";
 
 /// Public keys as ssh-keyscan prints them.
@@ -47,7 +47,7 @@ impl OptionValue for HostKeys {
     }
 }
 
-/// Type and key, and no comment.
+/// Returns type and key, without a comment.
 fn host_key(text: &str) -> Option<String> {
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     let (kind, key) = (words.next()?, words.next()?);
@@ -59,12 +59,12 @@ fn host_key(text: &str) -> Option<String> {
     good.then(|| format!("{kind} {key}"))
 }
 
-/// Whether the host key is checked.
+/// Rule for checking the host key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKeyCheck {
     /// A server with another key is refused.
     Strict,
-    /// Any server will do.
+    /// Any server is accepted.
     Off,
 }
 
@@ -80,7 +80,7 @@ impl OptionValue for HostKeyCheck {
     }
 }
 
-/// What a volume says of its server.
+/// Identity of the server, as the volume gives it.
 pub(super) struct Identity<'a> {
     pub(super) keys: Option<&'a HostKeys>,
     pub(super) lines: Option<&'a str>,
@@ -88,7 +88,7 @@ pub(super) struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// ssh's configuration, and the file of known servers.
+    /// Returns ssh's configuration, and the known_hosts file.
     pub(super) fn config(&self, further: &str, volume: &Options) -> Result<(Content, Content)> {
         let (known, check) = self.known_hosts(volume)?;
         let config = fuse::content(format!(
@@ -97,7 +97,7 @@ impl Identity<'_> {
         Ok((config.piece(Piece::File(KNOWN_HOSTS)).text("\n"), known))
     }
 
-    /// The file of known servers, and what the configuration says about it.
+    /// Returns the known_hosts file, and the lines of the configuration that go with it.
     fn known_hosts(&self, volume: &Options) -> Result<(Content, &'static str)> {
         let strict = "StrictHostKeyChecking yes\n";
         let secret = fuse::secret(volume, &KNOWN_SERVERS)?;
@@ -122,7 +122,7 @@ impl Identity<'_> {
     }
 }
 
-/// The configuration of who logs in with the private key.
+/// Adds the login with the private key to the configuration.
 pub(super) fn with_key(config: Content) -> Content {
     config.text("BatchMode yes\nIdentityFile ").piece(Piece::File(KEY)).text("\n")
 }

@@ -1,8 +1,8 @@
 //! `sshfs`: a directory of any machine with an SSH server.
 //!
-//! Who the server is must be known: by `hostKey`, or by `knownHosts` of the volume or of its
-//! Secret. A key or a password comes by the Secret. ssh reads neither the node's configuration nor
-//! root's keys.
+//! The identity of the server must be known: from `hostKey`, or from `knownHosts` of the volume or
+//! of its Secret. A key or a password comes from the Secret. ssh reads neither the node's
+//! configuration nor root's keys.
 
 use super::fuse::{self, Host, Plain, RemotePath};
 use super::share::Port;
@@ -19,7 +19,7 @@ use flexvol_protocol::{Capabilities, Options, TargetPath};
 pub struct Sshfs;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct SshfsOptions {
         /// The machine with the files.
         server: Host = "server" { aliases: ["host"], example: "files.example.com" },
@@ -59,7 +59,7 @@ crate::options! {
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["password", "passwd", "pass"], doc: "password instead of a key", example: false };
 
-/// What a tenant may say to sshfs.
+/// Options of sshfs that a tenant may set.
 const RULES: &[Rule] = &[
     Rule("cache", Value::OneOf(&["yes", "no"])),
     Rule("dir_cache", Value::OneOf(&["yes", "no"])),
@@ -75,12 +75,12 @@ const RULES: &[Rule] = &[
     Rule("max_conns", Value::Number),
 ];
 
-/// How owners are translated.
+/// Translation of owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdMap {
-    /// Not at all.
+    /// No translation.
     None,
-    /// Who logs in is root here.
+    /// The user that logs in becomes root on the node.
     User,
 }
 
@@ -96,12 +96,12 @@ impl OptionValue for IdMap {
     }
 }
 
-/// Who checks permissions.
+/// Side that checks permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permissions {
     /// The node, for each user of a pod.
     Kernel,
-    /// The server, for the user who logs in.
+    /// The server, for the user that logs in.
     Server,
 }
 
@@ -183,7 +183,7 @@ impl Driver for Sshfs {
     }
 }
 
-/// Says to the program who the server is and who we are.
+/// Configures the server's identity and the login.
 fn identify(options: &SshfsOptions, volume: &Options, daemon: &mut Daemon) -> Result<()> {
     let compression = if options.compression { "yes" } else { "no" };
     let identity = Identity {

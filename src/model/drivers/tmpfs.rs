@@ -2,8 +2,8 @@
 //! one.
 //!
 //! Capabilities: no attach; labels are stored, so relabelling works; statfs never hangs; kubelet
-//! need not chown, because the pod's fsGroup becomes the root directory's group with the setgid
-//! bit, which new files inherit.
+//! does not need to chown, because the pod's fsGroup becomes the root directory's group with the
+//! setgid bit, which new files inherit.
 
 use super::{access, flags};
 use crate::driver::{Driver, Request};
@@ -19,7 +19,7 @@ use flexvol_protocol::{Capabilities, Options, TargetPath};
 pub struct Tmpfs;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct TmpfsOptions {
         /// The most it may hold: a size, or a percentage of the node's memory. The kernel's default
         /// is half the memory. What is stored counts as memory of the containers that wrote it.
@@ -42,12 +42,12 @@ crate::options! {
     }
 }
 
-/// A size or a share of the node's memory.
+/// Size in bytes, or as a share of the node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TmpfsSize {
     /// At most this many bytes.
     Bytes(Quantity),
-    /// At most this many hundredths of the memory.
+    /// At most this percentage of the memory.
     Percent(u32),
 }
 
@@ -60,7 +60,7 @@ impl OptionValue for TmpfsSize {
                 share @ 1..=100 => Ok(Self::Percent(share)),
                 _ => Err(format!("{text:?} is not between 1% and 100%")),
             },
-            // The kernel takes 0 for "no limit", which is never what a tenant may have.
+            // The kernel reads 0 as "no limit", which no tenant may have.
             None => match Quantity::parse(text)? {
                 Quantity(0) => Err("0 would be no limit at all: write a size such as 64Mi".into()),
                 size => Ok(Self::Bytes(size)),
@@ -133,7 +133,7 @@ impl Driver for Tmpfs {
     }
 }
 
-/// A node that limits sizes wants one it can compare.
+/// Checks the size. A node that limits sizes requires a size in bytes, which it can compare.
 fn check_size(options: &TmpfsOptions, settings: &Settings) -> Result<()> {
     if options.nr_inodes == Some(Quantity(0)) {
         return Err(Failure::options(

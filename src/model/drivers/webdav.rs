@@ -1,8 +1,8 @@
-//! `webdav`: a directory of a web server, by davfs2.
+//! `webdav`: a directory of a web server, through davfs2.
 //!
-//! What pods write is stored when they close the file. davfs2 keeps its cache in the node's
-//! `/var/cache/davfs2`, which only its own user can enter. It opens nothing to users whom the
-//! node's list of users lacks: for pods of such users there is driver `rclone` with `remote:
+//! A file that a pod writes is stored when the pod closes it. davfs2 keeps its cache in the node's
+//! `/var/cache/davfs2`, which only davfs2's own user can enter. davfs2 gives no access to users
+//! that the node's user list lacks: pods with such users can use driver `rclone` with `remote:
 //! webdav`.
 
 use super::fuse::{self, Plain, Url};
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub struct Webdav;
 
 crate::options! {
-    /// What a PV may say.
+    /// Options of a PV.
     pub struct WebdavOptions {
         /// The directory on the server.
         url: Url = "url" { aliases: ["server", "source"], example: "https://files.example.com/web" },
@@ -47,11 +47,12 @@ const USER: SecretSpec =
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["password", "passwd", "pass"], doc: "the password", example: false };
 
-/// The server is asked once more where davfs2 would try for five minutes. Newer kernels read more
-/// of a directory at once than davfs2 has room for without being told, and then get nothing.
+/// Settings of davfs2. The server is asked once more, where davfs2 would try for five minutes.
+/// Newer kernels read more of a directory at once than davfs2's default buffer holds, and then get
+/// nothing.
 const SETTINGS: &str = "buf_size 256\nask_auth 0\ndelay_upload 0\nconnect_timeout 10\nread_timeout 30\nretry 5\nmax_retry 30\ndir_refresh 5\n";
 
-/// How much davfs2 keeps of files that no one has open, in MiB.
+/// Limit for davfs2's cache of files that are not open, in MiB.
 const CACHE: u64 = 50;
 
 const NO_RULES: &[Rule] = &[];
@@ -125,15 +126,17 @@ impl Driver for Webdav {
     }
 }
 
-/// A killed davfs2 leaves its pid, and then does not mount there again. Every one leaves its cache,
-/// of which the server's name is the beginning: the next pod has another target, and another cache.
+/// Returns what davfs2 leaves on the node. A killed davfs2 leaves its pid file, and then does not
+/// mount there again. Every davfs2 leaves its cache, whose name begins with the server's name: the
+/// next pod has another target, and so another cache.
 fn traces(target: &TargetPath) -> [PathBuf; 2] {
     let name = target.to_string().trim_start_matches('/').replace('/', "-");
     [format!("/run/mount.davfs/{name}.pid"), format!("/var/cache/davfs2/*+{name}+root")].map(PathBuf::from)
 }
 
-/// davfs2 takes two modes where others take one mask. To a group that the node's list lacks, as it
-/// lacks a pod's, davfs2 opens nothing, whatever the modes: with an fsGroup the files stay root's.
+/// Returns the words for owner and modes. davfs2 takes two modes where other programs take one
+/// mask. It gives no access to a group that the node's group list lacks, as it lacks a pod's group,
+/// whatever the modes: with an fsGroup the files stay root's.
 fn owner(options: &WebdavOptions, volume: &Options) -> Vec<String> {
     let umask = options.umask.or(volume.fs_group.is_none().then_some(Mode(0o022)));
     let words = fuse::owner_words(options.uid, options.gid, umask, (volume, fuse::BY_PROGRAM));
@@ -145,8 +148,9 @@ fn owner(options: &WebdavOptions, volume: &Options) -> Vec<String> {
     words.flat_map(|word| mask(word).map_or(vec![word.clone()], |mask| modes(mask).to_vec())).collect()
 }
 
-/// One line for the one server there is. davfs2 always reads the node's `/etc/davfs2/secrets`, and
-/// then this, whose word counts: so there is a line also for who is no one.
+/// Returns the secrets file: one line for the only server. davfs2 always reads the node's
+/// `/etc/davfs2/secrets`, and then this file, which overrides it: so a volume without a user gets a
+/// line too.
 fn secrets(options: &WebdavOptions, request: &Request<'_>) -> Result<Content> {
     let volume = request.options;
     let user = match &options.user {
@@ -167,7 +171,8 @@ fn secrets(options: &WebdavOptions, request: &Request<'_>) -> Result<Content> {
     }
 }
 
-/// davfs2 reads words of a line, in which a backslash takes the meaning from what follows.
+/// Escapes a secret for davfs2, which splits a line into words; a backslash makes the next
+/// character literal.
 fn escaped(secret: &Secret) -> Secret {
     let special = |byte: u8| b" \t\"#\\".contains(&byte);
     let bytes = secret.expose().iter();

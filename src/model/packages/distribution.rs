@@ -1,17 +1,18 @@
-//! What os-release(5) says: which distribution it is, and how software gets onto a node of it.
+//! Distribution of a node, from os-release(5), and the way to install software there.
 
 use flexvol_protocol::shell::assigned;
 
-/// Whose packages a distribution has, by their names.
+/// Family of distributions whose packages have the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Debian.
     Debian,
-    /// Ubuntu: as Debian, but for kernels.
+    /// Ubuntu: like Debian, except for kernel packages.
     Ubuntu,
     /// Fedora, and others with its names.
     Fedora,
-    /// Red Hat Enterprise Linux and its kin: as Fedora, with less, and the rest in EPEL.
+    /// Red Hat Enterprise Linux and its derivatives: like Fedora with fewer packages, the rest in
+    /// EPEL.
     Enterprise,
     /// openSUSE and SLES.
     Suse,
@@ -21,24 +22,24 @@ pub enum Family {
     Arch,
 }
 
-/// How software gets onto a node.
+/// Way to install software on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
-    /// From packages.
+    /// Packages.
     Packages(Family),
-    /// From packages with these names, and not as usual: what to do, with `PACKAGE` for the
-    /// package.
+    /// Packages with these names, installed in another way: instructions, with `PACKAGE` in place
+    /// of the package's name.
     Images(Family, &'static str),
-    /// Not at all, or not from packages: why, and what to do.
+    /// Nothing can be installed, or not from packages: the reason and the fix.
     Sealed(&'static str),
-    /// Nothing is known of it.
+    /// Unknown distribution.
     Unknown,
 }
 
 const OSTREE: &str = "rpm-ostree install PACKAGE, and restart the node";
 const TRANSACTIONAL: &str = "transactional-update pkg install PACKAGE, and restart the node";
 
-/// Those that are told by `ID`, or by the name of another in `ID_LIKE`.
+/// Known distributions by their `ID`, or by the name of another one in `ID_LIKE`.
 const KNOWN: &[(&[&str], Distribution)] = &[
     (
         &["flatcar", "coreos"],
@@ -91,7 +92,7 @@ const KNOWN: &[(&[&str], Distribution)] = &[
 ];
 
 impl Distribution {
-    /// Of a node whose os-release has this text.
+    /// Finds the distribution of a node from the text of its os-release.
     pub fn of(text: &str) -> Self {
         let id = assigned(text, "ID").unwrap_or_default();
         let like = assigned(text, "ID_LIKE").unwrap_or_default();

@@ -1,24 +1,24 @@
-//! Which package brings which program, and what it is called on which distribution: for the message
-//! that one is missing.
+//! Packages that contain a program, with their names on each distribution: for the message that a
+//! program is missing.
 //!
-//! Pure: who asks has read the node's os-release(5). Of a distribution that is not known, all names
-//! are told.
+//! Pure: the caller has read the node's os-release(5). For an unknown distribution, all names are
+//! listed.
 
 pub mod distribution;
 
 use distribution::{Distribution, Family};
 
-/// What brings some programs.
+/// Package that contains some programs.
 struct Package {
     programs: &'static [&'static str],
-    /// Its names in the order of [`COLUMNS`]; empty where no one here knows one.
+    /// Names in the order of [`COLUMNS`]; empty if no name is known.
     names: [&'static str; 5],
 }
 
-/// Whose names they are. Those of Ubuntu are Debian's, those of RHEL Fedora's.
+/// Distributions of each column. Ubuntu has the names of Debian, RHEL those of Fedora.
 const COLUMNS: [&str; 5] = ["debian, ubuntu", "fedora, rhel", "suse", "alpine", "arch"];
 
-/// What RHEL and its kin have from EPEL only.
+/// Packages that RHEL and its derivatives have only in EPEL.
 const OF_EPEL: &[&str] =
     &["fuse-sshfs", "s3fs-fuse", "rclone", "davfs2", "bindfs", "nbd", "gocryptfs", "squashfuse"];
 
@@ -26,7 +26,7 @@ const fn package(programs: &'static [&'static str], names: [&'static str; 5]) ->
     Package { programs, names }
 }
 
-/// One that everybody calls the same.
+/// Returns a package with the same name everywhere.
 const fn same(programs: &'static [&'static str], name: &'static str) -> Package {
     package(programs, [name; 5])
 }
@@ -105,8 +105,8 @@ const PACKAGES: &[Package] = &[
     same(&["systemd-run"], "systemd"),
 ];
 
-/// What to do so that a node of that distribution has a program, `install xfsprogs`; `None` for a
-/// program that no one here knows, where something can be installed at all.
+/// Returns the fix for a program that a node of that distribution lacks: `install xfsprogs`. `None`
+/// if the program is not known and the distribution has packages.
 pub fn fix(program: &str, distribution: Distribution) -> Option<String> {
     let package = PACKAGES.iter().find(|package| package.programs.contains(&program));
     let named = |family| package.map(|package| package.on(family));
@@ -118,7 +118,7 @@ pub fn fix(program: &str, distribution: Distribution) -> Option<String> {
     }
 }
 
-/// What to do so that the kernel of such a node has a module that it came without.
+/// Returns the fix for a module that the kernel of such a node came without.
 pub fn fix_kernel(module: &str, distribution: Distribution) -> String {
     let install = match distribution {
         Distribution::Packages(Family::Debian) => "linux-image-$(dpkg --print-architecture)",
@@ -136,7 +136,7 @@ pub fn fix_kernel(module: &str, distribution: Distribution) -> String {
 }
 
 impl Package {
-    /// Its name there, or all that are known.
+    /// Returns its name there, or all known names.
     fn on(&self, family: Family) -> String {
         let column = match family {
             Family::Debian | Family::Ubuntu => 0,
@@ -152,8 +152,8 @@ impl Package {
         }
     }
 
-    /// `nfs-common (debian, ubuntu), nfs-utils (fedora, rhel, alpine, arch) or nfs-client (suse)`;
-    /// the name alone where there is one only.
+    /// Returns `nfs-common (debian, ubuntu), nfs-utils (fedora, rhel, alpine, arch) or nfs-client
+    /// (suse)`, or the name alone if it is the same everywhere.
     fn everywhere(&self) -> String {
         let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
         for (name, column) in self.names.into_iter().zip(COLUMNS).filter(|(name, _)| !name.is_empty()) {

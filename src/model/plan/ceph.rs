@@ -5,42 +5,42 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// How a cluster is found.
+/// Addresses of a Ceph cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cluster {
-    /// Asked in this order: the first that answers knows the others.
+    /// Monitors in the order in which they are asked: the first that answers knows the others.
     pub monitors: Vec<Monitor>,
-    /// Asked for the monitors' names instead of the node's resolver.
+    /// Nameserver for the monitors' names; `None` means the node's resolver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nameserver: Option<IpAddr>,
-    /// How long each monitor has to accept a connection, in seconds; 0 only looks up the name.
+    /// Time for each monitor to accept a connection, in seconds; 0 only looks up the name.
     pub patience: u32,
 }
 
-/// Who knows the state of a cluster.
+/// Monitor, which knows the state of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Monitor {
-    /// Name or address, one of IPv6 in brackets.
+    /// Name or address; an IPv6 address has brackets.
     pub host: String,
-    /// Its TCP port.
+    /// TCP port.
     pub port: u16,
 }
 
-/// A block device image of a cluster.
+/// Block device image of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RbdImage {
-    /// Whose.
+    /// Cluster that holds the image.
     pub cluster: Cluster,
-    /// Which version of the protocol the kernel speaks; `None` is the first.
+    /// Protocol version that the kernel speaks; `None` is the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Who logs in.
+    /// User that logs in.
     pub user: String,
-    /// The file of the node with that user's key, below a root the policy allows; `None` where a
-    /// Secret has it.
+    /// File of the node with that user's key, below a root the policy allows; `None` if a Secret
+    /// has the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keyring: Option<PathBuf>,
     /// The pool.
@@ -50,27 +50,26 @@ pub struct RbdImage {
     pub namespace: Option<String>,
     /// The image.
     pub image: String,
-    /// A snapshot of it.
+    /// Snapshot of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Whether it is claimed for this node when it is mapped for writing.
+    /// True if this node claims the image when it is mapped for writing.
     pub exclusive: bool,
-    /// Whose client maps it.
+    /// Client that maps the image.
     #[serde(default, skip_serializing_if = "RbdMounter::is_usual")]
     pub mounter: RbdMounter,
-    /// After how many seconds what is read or written fails if the cluster does not answer; 0 is
-    /// never.
+    /// Time until reads and writes fail if the cluster does not answer, in seconds; 0 means never.
     pub patience: u32,
 }
 
-/// Who maps an image.
+/// Client that maps an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RbdMounter {
     /// The kernel.
     #[default]
     Kernel,
-    /// Ceph's own daemon, which knows every feature of images.
+    /// Ceph's own daemon, which supports every feature of images.
     RbdNbd,
 }
 
@@ -82,21 +81,21 @@ impl RbdMounter {
 }
 
 impl Cluster {
-    /// The names or addresses of the monitors.
+    /// Returns the names or addresses of the monitors.
     pub fn hosts(&self) -> Vec<String> {
         self.monitors.iter().map(|monitor| monitor.host.clone()).collect()
     }
 }
 
 impl RbdImage {
-    /// As Ceph's own programs write it.
+    /// Returns the name of the image in the notation of Ceph's own programs.
     pub fn spec(&self) -> String {
         let space = self.namespace.as_ref().map(|space| format!("{space}/")).unwrap_or_default();
         let snapshot = self.snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
         format!("{}/{space}{}{snapshot}", self.pool, self.image)
     }
 
-    /// The same with the cluster, whose monitors may be named in any order.
+    /// Returns the name of the image with its cluster; the order of the monitors does not matter.
     pub fn name(&self) -> String {
         let mut monitors = self.cluster.monitors.clone();
         monitors.sort();

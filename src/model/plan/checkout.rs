@@ -9,31 +9,31 @@ use std::path::PathBuf;
 
 /// A revision of a repository, cloned by git for this one mount and shown once it is complete.
 ///
-/// It is no one else's and ends with the mount: unmounted by
-/// [`Step::EndDaemon`](super::Step::EndDaemon), because what belongs to it is found in the same
-/// places.
+/// The clone belongs to this mount alone and ends with it.
+/// [`Step::EndDaemon`](super::Step::EndDaemon) unmounts it, because its files are in the same
+/// places as those of a daemon.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checkout {
-    /// Where it is shown.
+    /// Mount point of the clone.
     pub target: TargetPath,
-    /// Where it is cloned from, as git understands it: no word that could be an option, and no
+    /// Address of the repository as git understands it: no word that could be an option, and no
     /// password.
     pub repository: String,
-    /// What the server has under this name: a branch, a tag, or the whole id of a commit.
+    /// Revision on the server: a branch, a tag, or the whole id of a commit.
     pub revision: String,
-    /// How many commits of its history come along; 0 is all of them.
+    /// Number of commits of its history to fetch; 0 means all.
     pub depth: u32,
-    /// The directory of it that is shown, of plain names; else the whole.
+    /// Directory of the clone to show, of plain names; `None` shows the whole clone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// In memory, at most so many bytes; else on the node's disk.
+    /// Size limit in memory, in bytes; `None` puts the clone on the node's disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// The private files of git's home directory by their names: in memory, for root alone, gone
-    /// before anybody sees the clone.
+    /// Private files of git's home directory by their names: in memory, for root alone, removed
+    /// before any pod sees the clone.
     pub files: BTreeMap<&'static str, Content>,
-    /// Whom git talks to, for the policy.
+    /// Servers that git talks to, for the policy.
     pub servers: Vec<String>,
     /// Per-mount flags.
     pub flags: MountFlags,

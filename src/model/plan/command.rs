@@ -8,64 +8,65 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A command of the side file, its placeholders filled in.
+/// Command of the side file with its placeholders replaced.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
     /// Program and arguments.
     pub argv: Vec<Word>,
-    /// Offered as private files, and as one JSON object on standard input if `secrets_on_stdin`.
+    /// Secrets for private files, and for one JSON object on standard input if `secrets_on_stdin`.
     pub secrets: BTreeMap<String, Secret>,
-    /// Whether standard input carries the secrets, base64 as kubelet sends them; else it is empty.
+    /// True if standard input carries the secrets, base64 as kubelet sends them; else it is empty.
     pub secrets_on_stdin: bool,
-    /// The target the command mounts on: unmounted again if a later step fails.
+    /// Target that the command mounts on; it is unmounted if a later step fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<TargetPath>,
-    /// Per-mount flags that mount gets, whatever the command gave it: stricter ones of its own
+    /// Per-mount flags for that mount, whatever the command set; stricter flags of the command
     /// stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flags: Option<MountFlags>,
-    /// The target the command unmounts: not run unless something is mounted there, and its failure
-    /// is forgiven, because the unmount step that follows decides.
+    /// Target that the command unmounts. The command runs only if something is mounted there. Its
+    /// failure is ignored, because the unmount step that follows decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmounts: Option<TargetPath>,
-    /// What its output means.
+    /// Meaning of its output.
     pub answer: Answer,
 }
 
 /// One argument of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// As it stands; braces in it mean nothing any more.
+    /// Literal text; braces in it have no meaning any more.
     Text(String),
-    /// The plain name of a program, which is looked for in fixed directories. Never from options.
+    /// Plain name of a program, which is searched in fixed directories. It never comes from
+    /// options.
     Program(&'static str),
-    /// Text with the name of the server that was reached in it.
+    /// Text that contains the name of the server that was reached.
     Server(Named),
-    /// Text, and the path of a private file that holds one secret.
+    /// Text, followed by the path of a private file that holds one secret.
     Secret {
-        /// What precedes the path.
+        /// Text before the path.
         before: String,
-        /// The key of the Secret.
+        /// Key of the Secret.
         key: String,
     },
-    /// Text, and the path of a private file of a [`Daemon`](super::Daemon).
+    /// Text, followed by the path of a private file of a [`Daemon`](super::Daemon).
     File {
-        /// What precedes the path.
+        /// Text before the path.
         before: String,
-        /// The file's name.
+        /// Name of the file.
         name: &'static str,
     },
-    /// Text, and the path of a [`Daemon`](super::Daemon)'s directory on disk.
+    /// Text, followed by the path of a [`Daemon`](super::Daemon)'s directory on disk.
     Scratch {
-        /// What precedes the path.
+        /// Text before the path.
         before: String,
     },
 }
 
 impl Run {
-    /// The same as [`Share::has_ticket`](super::Share::has_ticket), for the program that mounts
-    /// NFS.
+    /// Reports for the program that mounts NFS what [`Share::has_ticket`](super::Share::has_ticket)
+    /// reports for a share.
     pub fn has_ticket(&self) -> bool {
         let asks = |word: &Word| matches!(word, Word::Text(list) if list.split(',').any(|option| option.starts_with("sec=krb5")));
         self.argv.first() == Some(&Word::Program("mount.nfs")) && self.argv.iter().any(asks)
@@ -91,15 +92,15 @@ impl Serialize for Word {
     }
 }
 
-/// What the reply takes from a command's standard output.
+/// Meaning of a command's standard output for the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// Nothing: its exit status says it all.
+    /// None: only the exit status counts.
     Nothing,
-    /// Its one line is the device.
+    /// Its one line names the device.
     Device,
-    /// Its one line is the volume's name.
+    /// Its one line is the name of the volume.
     VolumeName,
     /// Its one line is `true` or `false`: attached or not.
     Attached,

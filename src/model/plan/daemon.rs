@@ -8,66 +8,65 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A program that mounts and then serves the mount, as those of FUSE do.
+/// Program that mounts and then serves the mount, as FUSE programs do.
 ///
-/// Unlike a [`Run`](super::Run) it is not waited for: success is a mount that answers. It is told
-/// to stay in the foreground where it can, so that its last words are heard; it runs in a session
-/// and a control group of its own, which its unmount ends. What it reads from files it can read
-/// again at any time, because ssh and others do.
+/// The executor does not wait for its exit, unlike for a [`Run`](super::Run): success is a mount
+/// that answers. The program is told to stay in the foreground if it can, so that its last messages
+/// are received. It runs in its own session and control group, which its unmount ends. It can read
+/// its files again at any time, because ssh and other programs do so.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Daemon {
-    /// Its plain name, which is looked for in fixed directories.
+    /// Plain name of the program, which is searched in fixed directories.
     pub program: &'static str,
-    /// What it serves, for people: the server's name is in it.
+    /// Source for people, with the server's name in it.
     pub from: String,
-    /// Whom it talks to, for the policy.
+    /// Servers that it talks to, for the policy.
     pub servers: Vec<String>,
-    /// Its arguments. Everybody on the node can read them.
+    /// Arguments. Every user of the node can read them.
     pub words: Vec<Word>,
-    /// Arguments with which it first says whether the server has what is to be mounted, if it would
-    /// mount without asking; empty if it asks.
+    /// Arguments with which it first checks that the server has what is to be mounted; empty for a
+    /// program whose mount checks this itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probe: Vec<Word>,
-    /// Its private files by their names: in memory, for root alone, there until it is unmounted.
+    /// Private files by their names: in memory, for root alone, kept until the unmount.
     pub files: BTreeMap<&'static str, Content>,
-    /// What it reads from standard input; without this, nothing.
+    /// Content of standard input; `None` means empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Content>,
-    /// Whether it gets a directory on disk for what it has to keep meanwhile, gone with the
-    /// unmount.
+    /// True if it gets a directory on disk for temporary data, which is removed with the unmount.
     pub scratch: bool,
-    /// What it says when it has given up and goes on all the same: davfs2 mounts although the
-    /// server does not answer, ceph-fuse waits for a thread of its own. Empty for one that ends.
+    /// Message of a program that has given up but does not exit: davfs2 mounts although the server
+    /// does not answer, ceph-fuse waits for one of its own threads. Empty for a program that exits.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub futile: &'static str,
-    /// The private file that it writes its last words to, if it cannot say them aloud. It is in a
-    /// memory of its own that is soon full: what a program says for years fills nothing else.
+    /// Private file for its last messages, if it cannot print them. The file is in a small memory
+    /// of its own: what a program logs for years fills nothing else.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub log: &'static str,
-    /// What else it leaves on the node: a file below /run, not there when it starts, or, with `*`
-    /// for the beginning of its name, a cache that is removed once the server has all of it.
+    /// Further leftovers on the node: a file below /run, removed before the program starts; or,
+    /// with `*` for the beginning of its name, a cache, removed once the server has all of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub traces: Vec<PathBuf>,
-    /// Where it mounts.
+    /// Mount point.
     pub target: TargetPath,
-    /// Per-mount flags the mount gets, whatever the program gave it.
+    /// Per-mount flags for the mount, whatever the program set.
     pub flags: MountFlags,
 }
 
-/// The content of a private file.
+/// Content of a private file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content(pub Vec<Piece>);
 
-/// A part of a private file's content.
+/// Part of a private file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// As it stands.
+    /// Literal text.
     Text(String),
     /// The bytes of a secret.
     Secret(Secret),
-    /// What a program prints when it reads a secret from standard input: its own way to write it
-    /// down.
+    /// Output of a program that reads a secret from standard input: the program's own notation of
+    /// the secret.
     Printed(&'static [&'static str], Secret),
     /// The path of another private file.
     File(&'static str),
@@ -76,19 +75,19 @@ pub enum Piece {
 }
 
 impl Content {
-    /// The same with some text at its end.
+    /// Appends text to the content.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
         self.piece(Piece::Text(text.into()))
     }
 
-    /// The same with a secret at its end.
+    /// Appends a secret to the content.
     #[must_use]
     pub fn secret(self, secret: &Secret) -> Self {
         self.piece(Piece::Secret(secret.clone()))
     }
 
-    /// The same with one more piece at its end.
+    /// Appends a piece to the content.
     #[must_use]
     pub fn piece(mut self, piece: Piece) -> Self {
         self.0.push(piece);

@@ -1,9 +1,9 @@
-//! What a step does, in a few words: for errors that would else say only what the kernel says.
+//! Short descriptions of steps, for errors that would otherwise show only the kernel's message.
 
 use super::{Step, StoreStep};
 
 impl Step {
-    /// `make a directory`, and the like: without anything of the volume's.
+    /// Returns a description such as `make a directory`, without any data of the volume.
     pub fn doing(&self) -> &'static str {
         match self {
             Self::Hold { .. } => "hold the storage",

@@ -1,8 +1,8 @@
-//! Shares of a server: what a plan says about the network.
+//! Shares of a server: the network part of a plan.
 //!
-//! Which address a name has, and whether the server answers, is known only when the plan is carried
-//! out; until then a plan says `{server}` where the address will stand, as it says `***` where a
-//! secret will.
+//! The address of a name, and the answer of the server, are known only when the plan is carried
+//! out. Until then a plan shows `{server}` in place of the address, as it shows `***` in place of a
+//! secret.
 
 use super::Ownership;
 use core::net::IpAddr;
@@ -12,99 +12,100 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Find the first server that answers.
+/// Search for the first server that answers.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reach {
-    /// Names or addresses, tried in this order.
+    /// Names or addresses in the order in which they are tried.
     pub servers: Vec<String>,
-    /// The TCP port that must answer.
+    /// TCP port that must answer.
     pub port: u16,
-    /// Asked for the names instead of the node's resolver, which does not know a cluster's own.
+    /// Nameserver for the names, instead of the node's resolver, which does not know names of the
+    /// cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nameserver: Option<IpAddr>,
-    /// How long each server has to accept a connection, in seconds; 0 only looks up the name.
+    /// Time for each server to accept a connection, in seconds; 0 only looks up the name.
     pub patience: u32,
 }
 
-/// A share as the kernel mounts it.
+/// Share as the kernel mounts it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Share {
-    /// What the mount table shows as its source.
+    /// Source that the mount table shows.
     pub source: Named,
     /// Versions of the protocol, tried in this order until the server speaks one.
     pub dialects: Vec<Dialect>,
-    /// What every dialect is given.
+    /// Options for every dialect.
     pub options: Vec<ShareOption>,
     /// Per-mount flags.
     pub flags: MountFlags,
 }
 
-/// A directory of a share, and how it is made where it is missing.
+/// Directory of a share, and how to make it if it is missing.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DirectoryOnShare {
-    /// What holds the directory; it is mounted only while the directory is made.
+    /// Share that holds the directory; it is mounted only while the directory is made.
     pub share: Share,
-    /// Relative, of plain names only.
+    /// Relative path of plain names only.
     pub path: PathBuf,
     /// Mode and owner of each directory that is made.
     pub owner: Ownership,
 }
 
-/// A text with the name of the server that was reached in it.
+/// Text that contains the name of the server that was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// What precedes the name.
+    /// Text before the name.
     pub before: &'static str,
-    /// What follows it.
+    /// Text after the name.
     pub after: String,
 }
 
-/// A version of a protocol.
+/// Version of a protocol.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dialect {
-    /// The kernel's name of the file system.
+    /// Name of the file system in the kernel.
     pub file_system: &'static str,
-    /// Its own options.
+    /// Options for this dialect only.
     pub options: Vec<FsOption>,
 }
 
-/// An option of a share.
+/// Option of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareOption {
-    /// Its name.
+    /// Name of the option.
     pub key: &'static str,
-    /// Its value.
+    /// Value of the option.
     pub value: ShareValue,
 }
 
-/// What an option of a share is set to.
+/// Value of an option of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareValue {
-    /// Nothing: it is a mere word.
+    /// No value: the option is a single word.
     Word,
-    /// This.
+    /// Plain text.
     Text(String),
-    /// What is secret.
+    /// Secret value.
     Secret(Secret),
-    /// The address of the server that was reached.
+    /// Address of the server that was reached.
     Server,
-    /// The address of this node, as that server sees it.
+    /// Address of this node, as that server sees it.
     Client,
 }
 
 impl Named {
-    /// With this name in it.
+    /// Returns the text with this server name in it.
     pub fn with(&self, server: &str) -> String {
         format!("{}{server}{}", self.before, self.after)
     }
 }
 
 impl Share {
-    /// Whether a ticket of the node's says who logs in.
+    /// Reports whether a Kerberos ticket of the node identifies the user.
     pub fn has_ticket(&self) -> bool {
         self.options.iter().any(|option| match (option.key, &option.value) {
             ("sec", ShareValue::Text(sec)) => sec.starts_with("krb5"),
@@ -112,7 +113,7 @@ impl Share {
         })
     }
 
-    /// Whether someone logs in by name and with no password, though no ticket says who it is.
+    /// Reports whether a named user logs in without a password and without a ticket.
     pub fn lacks_password(&self) -> bool {
         let value =
             |key: &str| self.options.iter().find(|option| option.key == key).map(|option| &option.value);
@@ -123,17 +124,17 @@ impl Share {
 }
 
 impl ShareOption {
-    /// An option with a value.
+    /// Creates an option with a value.
     pub fn new(key: &'static str, value: impl fmt::Display) -> Self {
         Self { key, value: ShareValue::Text(value.to_string()) }
     }
 
-    /// An option that is a mere word.
+    /// Creates an option that is a single word.
     pub fn flag(key: &'static str) -> Self {
         Self { key, value: ShareValue::Word }
     }
 
-    /// An option whose value is secret.
+    /// Creates an option whose value is secret.
     pub fn secret(key: &'static str, secret: Secret) -> Self {
         Self { key, value: ShareValue::Secret(secret) }
     }

@@ -1,5 +1,4 @@
-//! Block devices that come to the node from elsewhere, and what lies between them and the file
-//! system.
+//! Block devices that are attached to the node, and the layers between them and the file system.
 
 mod lvm;
 
@@ -14,48 +13,48 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a block device comes from: all that names it and nothing that is secret, because what is
-/// attached is remembered on the node until it is detached.
+/// Origin of a block device. It has all that names the device and nothing secret, because the node
+/// records an attached device until it is detached.
 ///
-/// Two are equal if they are the same device with the same manner of attaching it.
+/// Two stores are equal if they are the same device with the same method of attaching it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Store {
-    /// A disk image in a file of the node, served by qemu-storage-daemon.
+    /// Disk image in a file of the node, served by qemu-storage-daemon.
     Qcow2(DiskImage),
-    /// A block device image of a Ceph cluster.
+    /// Block device image of a Ceph cluster.
     Rbd(Box<RbdImage>),
-    /// A logical volume of LVM.
+    /// Logical volume of LVM.
     Lvm(LogicalVolume),
-    /// A network block device of the kernel's.
+    /// Network block device of the kernel.
     Nbd(Nbd),
-    /// A logical unit of an iSCSI target.
+    /// Logical unit of an iSCSI target.
     Iscsi(Iscsi),
 }
 
-/// A disk image in a file of the node.
+/// Disk image in a file of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskImage {
-    /// Below a root the policy allows.
+    /// File below a root that the policy allows.
     pub file: PathBuf,
-    /// Make it with so many bytes if there is none.
+    /// Size in bytes of the image to make if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
 
-/// What is in the file of a disk image. Never guessed: a tenant writes what would be looked at.
+/// Format of a disk image's file. It is never guessed: a tenant writes what a guess would look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ImageFormat {
-    /// QEMU's own.
+    /// QEMU's own format.
     Qcow2,
     /// The disk's content, byte by byte.
     Raw,
 }
 
 impl ImageFormat {
-    /// QEMU's word for it.
+    /// Returns QEMU's word for the format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qcow2 => "qcow2",
@@ -64,39 +63,39 @@ impl ImageFormat {
     }
 }
 
-/// A network block device.
+/// Network block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nbd {
-    /// Who serves it.
+    /// Server of the device.
     pub from: NbdServer,
-    /// How many seconds a request may take before it is an error.
+    /// Time until a request fails, in seconds.
     pub timeout: u32,
 }
 
-/// Who serves a network block device.
+/// Server of a network block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum NbdServer {
-    /// A qemu-storage-daemon of the node, from an image in a file.
+    /// qemu-storage-daemon on the node, with an image in a file.
     Image {
-        /// The file.
+        /// File with the image.
         image: DiskImage,
-        /// What is in it.
+        /// Format of the image.
         format: ImageFormat,
     },
-    /// A server in the network.
+    /// Server in the network.
     Remote {
-        /// Name or address, one of IPv6 in brackets.
+        /// Name or address; an IPv6 address has brackets.
         server: String,
-        /// Its TCP port.
+        /// TCP port.
         port: u16,
-        /// What it serves under this name.
+        /// Name of the export on the server.
         export: String,
-        /// Asked for the name instead of the node's resolver.
+        /// Nameserver for the server's name; `None` means the node's resolver.
         #[serde(skip_serializing_if = "Option::is_none")]
         nameserver: Option<IpAddr>,
-        /// How many seconds the server has to accept a connection.
+        /// Time for the server to accept a connection, in seconds.
         patience: u32,
     },
 }
@@ -110,36 +109,36 @@ impl NbdServer {
     }
 }
 
-/// A logical unit of an iSCSI target.
+/// Logical unit of an iSCSI target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Iscsi {
-    /// The target's name.
+    /// Name of the target.
     pub target: String,
-    /// The unit's number.
+    /// Number of the unit.
     pub lun: u16,
-    /// Where the target is, in one place or several.
+    /// Portals of the target, one or several.
     pub portals: Vec<Portal>,
-    /// Whether the first of them is asked for more.
+    /// True if the first portal is asked for further portals.
     pub discovery: bool,
-    /// What the node calls itself instead of its own name.
+    /// Initiator name, instead of the node's own name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initiator: Option<String>,
-    /// The interface of the node's database whose settings are used.
+    /// Interface of the node's database whose settings are used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// How many seconds a portal has to accept a connection.
+    /// Time for a portal to accept a connection, in seconds.
     pub patience: u32,
-    /// How many seconds without the target are an error for who reads and writes.
+    /// Time without the target until reads and writes fail, in seconds.
     pub timeout: u32,
 }
 
-/// Where an iSCSI target listens.
+/// Address at which an iSCSI target listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Portal {
-    /// Name or address, one of IPv6 in brackets.
+    /// Name or address; an IPv6 address has brackets.
     pub server: String,
-    /// Its TCP port.
+    /// TCP port.
     pub port: u16,
 }
 
@@ -150,8 +149,9 @@ impl fmt::Display for Portal {
 }
 
 impl Store {
-    /// Its name for people and for the controller-manager, which sees no device. Equal for two ways
-    /// to attach the same device: by it the node keeps calls on it apart.
+    /// Returns the name for people and for the controller-manager, which sees no device. Two
+    /// methods of attaching the same device have the same name: the node uses it to keep calls on
+    /// the device apart.
     pub fn name(&self) -> String {
         match self {
             Self::Qcow2(image) => format!("qcow2:{}", image.file.display()),
@@ -162,7 +162,7 @@ impl Store {
         }
     }
 
-    /// Whom it talks to, for the policy.
+    /// Returns the servers that it talks to, for the policy.
     pub fn servers(&self) -> Vec<String> {
         match self {
             Self::Rbd(image) => image.cluster.hosts(),
@@ -174,7 +174,7 @@ impl Store {
 }
 
 impl Store {
-    /// Who is asked for the addresses of its servers, if not the node's resolver.
+    /// Returns the nameserver for its servers' names, if it is not the node's resolver.
     pub fn nameserver(&self) -> Option<IpAddr> {
         match self {
             Self::Rbd(image) => image.cluster.nameserver,
@@ -190,51 +190,51 @@ impl fmt::Display for Store {
     }
 }
 
-/// One thing the executor does about a [`Store`].
+/// One action of the executor on a [`Store`].
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum StoreStep {
-    /// Attach the device to the node, unless it is there, for a mount at the target. It stays as
-    /// long as one of the targets it was attached for is mounted.
+    /// Attach the device to the node, unless it is attached already, for a mount at the target. The
+    /// device stays attached as long as one of its targets is mounted.
     Attach {
-        /// Where it will be mounted.
+        /// Target of the later mount.
         target: TargetPath,
-        /// The device.
+        /// Device to attach.
         attachment: Attachment,
     },
     /// Use the device that was attached for the target's mount.
     Find {
-        /// Where it is mounted.
+        /// Target of the mount.
         target: TargetPath,
         /// The device.
         store: Store,
     },
-    /// Put encryption between the attached device and what follows.
+    /// Open the encryption of the attached device; later steps use the opened device.
     Decrypt(Encryption),
-    /// Make the store of the attached device at least this large, where it can be.
+    /// Grow the store of the attached device to at least this size, if it can grow.
     Grow {
-        /// In bytes.
+        /// Size in bytes.
         size: u64,
     },
     /// Detach the device that was attached for the target, unless other targets need it.
     Detach {
-        /// Where it was mounted.
+        /// Target of the former mount.
         target: TargetPath,
     },
-    /// Unmount what was mounted once for the node while the driver still attached, and detach its
-    /// device, unless a pod uses it: kubelet asks for that no more.
+    /// Unmount the global mount that was made while the driver still attached, and detach its
+    /// device, unless a pod uses it: kubelet no longer asks for this.
     Unstage {
-        /// Where kubelet has the device mounted.
+        /// Global directory, in which kubelet has the device mounted.
         staged: TargetPath,
     },
 }
 
 impl StoreStep {
-    /// See [`Step::undo`](super::Step::undo).
+    /// Returns how the step is rolled back; see [`Step::undo`](super::Step::undo).
     pub fn undo(&self) -> Option<&'static str> {
         match self {
             Self::Attach { .. } => Some("detach the device unless other mounts need it"),
-            // The layer goes with the device below it.
+            // The decrypted layer is removed together with the device below it.
             Self::Decrypt(_)
             | Self::Find { .. }
             | Self::Grow { .. }
@@ -244,16 +244,16 @@ impl StoreStep {
     }
 }
 
-/// How a store is attached.
+/// Parameters for attaching a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment {
-    /// What.
+    /// Store to attach.
     pub store: Store,
-    /// What it wants to know that is secret, by the names that its kind gives them.
+    /// Secrets that it needs, by the names that its kind gives them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub credentials: BTreeMap<&'static str, Secret>,
-    /// Whether the device is never written to.
+    /// True if the device is never written to.
     pub read_only: bool,
 }
 
@@ -261,8 +261,8 @@ pub struct Attachment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Encryption {
-    /// Any bytes.
+    /// Passphrase of any bytes.
     pub passphrase: Secret,
-    /// Whether a device that is proven blank is made one.
+    /// True if a device that is proven blank gets encrypted first.
     pub format: bool,
 }

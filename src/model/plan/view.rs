@@ -1,4 +1,4 @@
-//! How a mount is known again.
+//! Descriptions by which mounts are recognised.
 
 use super::{Named, Store};
 use flexvol_protocol::Access;
@@ -6,61 +6,61 @@ use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// How a mount is recognised in the mount table.
+/// Properties by which a mount is recognised in the mount table.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
-    /// The file system type as the kernel prints it; `None` accepts any.
+    /// File system type as the kernel prints it; `None` accepts any.
     pub file_system: Option<FileSystems>,
-    /// Where its content comes from.
+    /// Source of its content.
     pub source: Source,
-    /// Whether it can be written through.
+    /// Access through the mount: read-only or read-write.
     pub access: Access,
 }
 
-/// Where a mount's content comes from.
+/// Source of a mount's content.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Source {
-    /// A name only the file system understands, as the mount table prints it (`tmpfs`).
+    /// Name that only the file system understands, as the mount table prints it (`tmpfs`).
     Name(String),
-    /// A share of any of these servers, as the mount table prints it.
+    /// Share of any of these servers, as the mount table prints it.
     Share {
-        /// The name is that of a server.
+        /// Source as printed, except for the name of the server in it.
         source: Named,
-        /// Their names.
+        /// Names of the servers.
         servers: Vec<String>,
     },
-    /// This file or directory of the node.
+    /// File or directory of the node.
     Node(PathBuf),
-    /// The file system inside this file.
+    /// File system inside this file.
     Image(PathBuf),
-    /// The file system on this device.
+    /// File system on this device.
     Store(Store),
-    /// A clone of this repository that was made for the target.
+    /// Clone of this repository that was made for the target.
     Clone {
-        /// Its address.
+        /// Address of the repository.
         repository: String,
-        /// The directory of it that is shown, if not the whole.
+        /// Directory of the clone that is shown; `None` if the whole clone is shown.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory: Option<PathBuf>,
     },
-    /// A CSI driver's volume.
+    /// Volume of a CSI driver.
     Csi {
-        /// The CSI driver's name.
+        /// Name of the CSI driver.
         driver: String,
-        /// What it knows the volume by.
+        /// Handle by which the driver knows the volume.
         handle: String,
     },
-    /// What the driver's own command mounts for a volume of this name, as the record of the mount
-    /// has it.
+    /// Mount of the driver's own command for a volume of this name, according to the mount's
+    /// record.
     Identity(String),
-    /// Whatever the driver's own command mounts.
+    /// Any mount of the driver's own command.
     Any,
 }
 
 impl Source {
-    /// What two volumes of one name are told apart by, once they are mounted: for the record.
+    /// Returns the identity for the record, which distinguishes mounted volumes of the same name.
     pub fn identity(&self) -> Option<String> {
         matches!(self, Self::Store(_) | Self::Identity(_) | Self::Csi { .. }).then(|| self.to_string())
     }
@@ -80,19 +80,19 @@ impl fmt::Display for Source {
     }
 }
 
-/// The types that a volume may have in the mount table: the kernel's own client's, or that of the
+/// Types that a volume may have in the mount table: that of the kernel's own client, or that of the
 /// program in its place.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum FileSystems {
-    /// This one.
+    /// Exactly this type.
     One(String),
-    /// Either of them.
+    /// Either of these types.
     Either([&'static str; 2]),
 }
 
 impl FileSystems {
-    /// Whether a mount may have it.
+    /// Reports whether a mount may have this type.
     pub fn include(&self, name: &str) -> bool {
         match self {
             Self::One(one) => one == name,

@@ -4,8 +4,8 @@ use super::words::{To, Word};
 use super::{FsGroupUse, Key, Layer, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::cifs::Cifs;
 
-/// Words of mount.cifs that are options of ours, or that mean nothing any more. The later word wins
-/// there, so the volume's own list wins over what comes from elsewhere.
+/// Words of mount.cifs that are options of flexvol, or that have no meaning any more. In mount.cifs
+/// the later word wins, so the volume's own list wins over words from elsewhere.
 const WORDS: &[Word] = &[
     Word("username", To::Secret(&["username", "user"])),
     Word("user", To::Secret(&["username", "user"])),
@@ -34,7 +34,7 @@ const WORDS: &[Word] = &[
     Word("cred", To::Nothing),
 ];
 
-/// What all of them have in common.
+/// Common parts of all SMB profiles.
 const SMB: Profile = Profile {
     driver: &Cifs,
     fs_group: FsGroupUse::Ignored,

@@ -1,4 +1,4 @@
-//! Drivers of file systems that several machines serve, and of files by SSH.
+//! Drivers of file systems that several machines serve, and of files over SSH.
 
 use super::{FsGroupUse, Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::{cephfs::Cephfs, glusterfs::Glusterfs, lizardfs::Lizardfs, sshfs::Sshfs};
@@ -22,7 +22,7 @@ pub(super) const LIZARDFS: Profile = Profile {
         other("mfschunkserverwriteto", "as for mfsmount"),
     ],
     secrets: &[key("mfspassword", "mfspassword", "the password of the export")],
-    // Its files have owners, and pods may rely on it.
+    // Files of LizardFS have owners, and pods may rely on kubelet's chown.
     chown: Some(true),
     quirks: &[
         Quirk::NameOfVolume("path"),
@@ -111,21 +111,22 @@ pub(super) const SSHFLEX: Profile = Profile {
     ..PLAIN
 };
 
-/// What a driver cannot ask a cluster for, as Rook's agent did.
+/// Refusal for volumes without monitors: Rook's agent asked the cluster for them, which a driver
+/// cannot do.
 pub(super) const ROOK_S_MONITORS: Quirk = Quirk::RefusedWithout(
     "monitors",
     "option \"monitors\" is missing: Rook's agent asked the cluster for them, which a driver does not: \
      install with --set monitors=ADDRESS,ADDRESS",
 );
 
-/// Where the admin has to say what Rook's agent found out.
+/// Deviation: the admin has to give the monitors, which Rook's agent found itself.
 pub(super) const MONITORS_ARE_NAMED: &str = "the monitors are the admin's to name, Rook's agent asked the cluster: \
      install with --set monitors=10.0.0.1:6789,10.0.0.2:6789";
-/// The same of the key.
+/// Deviation: the admin has to give the key as well.
 pub(super) const KEY_IS_NAMED: &str = "so is the key, for volumes without a Secret: install with --settings, where \
      options have it as key, and name the monitors in policy.servers too, so that no volume takes it elsewhere";
 
-/// `ceph.rook.io/rook`, of file systems.
+/// `ceph.rook.io/rook`, for file systems.
 pub(super) const ROOK: Profile = Profile {
     name: "ceph.rook.io/rook",
     driver: &Cephfs,
@@ -167,7 +168,7 @@ const ROOK_KEYS: &[Key] = &[
 
 const READ_ONLY: Key = other("readOnly", "whether nothing may be written");
 
-/// The fields of a `cephfs` volume of Kubernetes' own, gone in 1.31.
+/// Fields of Kubernetes' own `cephfs` volumes, which were removed in 1.31.
 pub(super) const CEPHFS: Profile = Profile {
     name: "kubernetes.io/cephfs",
     driver: &Cephfs,
@@ -190,7 +191,7 @@ pub(super) const CEPHFS: Profile = Profile {
     ..PLAIN
 };
 
-/// The fields of a `glusterfs` volume of Kubernetes' own, gone in 1.26.
+/// Fields of Kubernetes' own `glusterfs` volumes, which were removed in 1.26.
 pub(super) const GLUSTERFS: Profile = Profile {
     name: "kubernetes.io/glusterfs",
     driver: &Glusterfs,

@@ -1,9 +1,9 @@
-//! Units of iSCSI targets.
+//! Logical units of iSCSI targets.
 
 use super::{Device, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::iscsi::IscsiDriver;
 
-/// The fields of an `iscsi` volume of Kubernetes' own.
+/// Fields of Kubernetes' own `iscsi` volumes.
 pub(super) const ISCSI: Profile = Profile {
     name: "kubernetes.io/iscsi",
     driver: &IscsiDriver::DRIVER,

@@ -42,13 +42,13 @@ const LOOP_KEYS: &[Key] = &[
     other("allocate", "no effect"),
 ];
 
-/// `kvaps/qemu-nbd`: the same, where qemu-nbd is told that the image is raw.
+/// `kvaps/qemu-nbd`: the same, but it tells qemu-nbd that the image is raw.
 pub(super) const QEMU_NBD: Profile = Profile { name: "kvaps/qemu-nbd", ..LOOP };
 
 /// `kvaps/nbd`: the same under another name.
 pub(super) const NBD: Profile = Profile { name: "kvaps/nbd", ..LOOP };
 
-/// `ramax.com/local-storage`: a directory for each namespace and volume.
+/// `ramax.com/local-storage`: one directory for each namespace and volume.
 pub(super) const LOCAL_STORAGE: Profile = Profile {
     name: "ramax.com/local-storage",
     driver: &Bind,
@@ -76,7 +76,7 @@ const LOCAL_STORAGE_KEYS: &[Key] = &[
     other("pod-local", "anything but false: a directory for each pod, below the volume's"),
 ];
 
-/// `k8s/dummy`: memory, for trying things.
+/// `k8s/dummy`: memory, for tests.
 pub(super) const DUMMY: Profile = Profile {
     name: "k8s/dummy",
     driver: &Tmpfs,

@@ -4,7 +4,7 @@ use super::words::{To, Word};
 use super::{Device, Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::lvm::Lvm;
 
-/// Without barriers a power failure costs the file system.
+/// Words about write barriers: without barriers a power failure destroys the file system.
 const WORDS: &[Word] = &[Word("nobarrier", To::Nothing), Word("barrier", To::Always)];
 
 const BARRIERS: &str =
@@ -13,7 +13,7 @@ const BARRIERS: &str =
 const VOLUME: [Key; 2] =
     [key("volumeID", "volume", "the logical volume"), key("volumegroup", "volumeGroup", "its volume group")];
 
-/// `kubernetes.io/lvm`: a logical volume that is there.
+/// `kubernetes.io/lvm`: an existing logical volume.
 pub(super) const LVM: Profile = Profile {
     name: "kubernetes.io/lvm",
     driver: &Lvm::DRIVER,
@@ -33,7 +33,7 @@ pub(super) const LVM: Profile = Profile {
     ..PLAIN
 };
 
-/// `sysoperator.pl/lvm`: a logical volume, made if it is missing.
+/// `sysoperator.pl/lvm`: a logical volume that is created if it is missing.
 pub(super) const CREATED: Profile = Profile {
     name: "sysoperator.pl/lvm",
     summary: "a logical volume of the node, made if it is missing",

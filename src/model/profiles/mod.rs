@@ -1,13 +1,13 @@
-//! The option dialects of the drivers people already have, as data.
+//! Option dialects of existing drivers from other projects, as data.
 //!
-//! A volume says `networkPath`, because the driver it was written for does; ours says `source`. A
-//! [`Profile`] is everything that lies between the two: their keys, their defaults, what wins over
-//! what, their capabilities where the state of a cluster depends on them, and their oddities as
-//! small pure functions ([`Quirk`]). It is chosen by the driver's directory (`fstab~cifs`) or the
-//! side file ([`chosen`]), and applied in one place,
-//! [`Installed::plan`](crate::installed::Installed::plan), so that no driver knows of it.
+//! A volume says `networkPath`, because the driver it was written for does; flexvol's driver says
+//! `source`. A [`Profile`] describes all differences: keys, defaults, precedence, capabilities
+//! where the state of a cluster depends on them, and oddities as small pure functions ([`Quirk`]).
+//! The driver's directory (`fstab~cifs`) or the side file selects it ([`chosen`]). It is applied in
+//! one place, [`Installed::plan`](crate::installed::Installed::plan), so that no driver knows of
+//! it.
 //!
-//! Where we do not do what the other driver does, it is a line of [`Profile::deviations`], which
+//! Each intended difference from the other driver is a line of [`Profile::deviations`], which
 //! `flexvol explain --profile` prints.
 
 mod cifs;
@@ -36,42 +36,42 @@ use crate::settings::Settings;
 use flexvol_protocol::DriverName;
 use std::fmt;
 
-/// What a side file says as `profile` to speak flexvol's own dialect in the directory of another
+/// Value of `profile` in a side file that selects flexvol's own dialect in the directory of another
 /// driver.
 pub const NONE: &str = "none";
 
-/// One driver's dialect.
+/// Dialect of one driver.
 pub struct Profile {
-    /// The name its PVs have as `flexVolume.driver`.
+    /// Name of the driver in its PVs, as `flexVolume.driver`.
     pub name: &'static str,
-    /// Which of our drivers serves them.
+    /// Driver of flexvol that serves its volumes.
     pub driver: &'static dyn Driver,
-    /// What it is, in half a line.
+    /// Short description, half a line.
     pub summary: &'static str,
-    /// Its options. Those of our driver are understood beside them.
+    /// Options of the dialect. The options of flexvol's driver are accepted as well.
     pub keys: &'static [Key],
-    /// Its keys of the Secret, where our driver calls them otherwise.
+    /// Keys of the Secret in this dialect, if flexvol's driver has other names for them.
     pub secrets: &'static [Key],
-    /// Whether it takes its keys in any case: programs in Go do.
+    /// True if its keys are accepted in any case, as by programs in Go.
     pub any_case: bool,
-    /// Our options that a volume has unless it, or the side file, says otherwise.
+    /// Options of flexvol that a volume has unless it, or the side file, says otherwise.
     pub defaults: &'static [(&'static str, &'static str)],
-    /// Where a mount option may come from, the weakest first.
+    /// Sources of mount options, the weakest first.
     pub order: &'static [Layer],
-    /// What becomes of the pod's fsGroup.
+    /// Use of the pod's fsGroup.
     pub fs_group: FsGroupUse,
-    /// Whether kubelet shall chown the volume; `None` leaves it to our driver.
+    /// True if kubelet should chown the volume; `None` leaves it to flexvol's driver.
     pub chown: Option<bool>,
-    /// The device that `waitforattach` names, if its volumes are attached: whether they are must
-    /// not change while one is in use.
+    /// Device that `waitforattach` names, if its volumes are attached. This must not change while a
+    /// volume is in use.
     pub attach: Option<Device>,
-    /// What else there is to do to the options, in this order.
+    /// Further changes to the options, in this order.
     pub quirks: &'static [Quirk],
-    /// Where we do otherwise, and why, a line each.
+    /// Intended differences from the other driver with their reasons, a line each.
     pub deviations: &'static [&'static str],
-    /// Options for the example, in its own spelling.
+    /// Options of the example, in its own spelling.
     pub example: &'static [(&'static str, &'static str)],
-    /// The keys of its Secret in the example; empty if it needs none.
+    /// Keys of the Secret in the example; empty if it needs no Secret.
     pub example_secret: &'static [&'static str],
 }
 
@@ -81,23 +81,23 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// A key of theirs.
+/// Key of the other driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// As a PV spells it.
+    /// Name in a PV.
     pub theirs: &'static str,
-    /// Our option; `None` if a quirk sees to it, or if it has no effect.
+    /// Option of flexvol; `None` if a quirk handles the key, or if it has no effect.
     pub ours: Option<&'static str>,
-    /// What it means, in half a line.
+    /// Meaning of the key, in half a line.
     pub doc: &'static str,
 }
 
-/// Where a mount option may come from.
+/// Source of mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// The pod's fsGroup.
     FsGroup,
-    /// Read-only or not. It stands where it does for people: read-only wins in any case.
+    /// Read-only or not. Its position is only shown to people: read-only wins in any case.
     Access,
     /// The keys of the Secret.
     Secrets,
@@ -106,7 +106,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// The word for people.
+    /// Returns the word for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::FsGroup => "fsGroup",
@@ -117,20 +117,20 @@ impl Layer {
     }
 }
 
-/// What becomes of the pod's fsGroup.
+/// Use of the pod's fsGroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsGroupUse {
-    /// What our driver does with it.
+    /// Handled by flexvol's driver.
     Ours,
-    /// Nothing: files look as they always did.
+    /// No effect: files look as they always did.
     Ignored,
-    /// It is owner and group of everything.
+    /// Owner and group of every file.
     Owner,
-    /// It is the group of everything.
+    /// Group of every file.
     Group,
 }
 
-/// What every profile starts from.
+/// Defaults of every profile.
 const PLAIN: Profile = Profile {
     name: "",
     driver: &drivers::tmpfs::Tmpfs,
@@ -149,12 +149,12 @@ const PLAIN: Profile = Profile {
     example_secret: &[],
 };
 
-/// A key of theirs for an option of ours.
+/// Returns a key that stands for an option of flexvol.
 const fn key(theirs: &'static str, ours: &'static str, doc: &'static str) -> Key {
     Key { theirs, ours: Some(ours), doc }
 }
 
-/// A key of theirs that a quirk sees to, or that has no effect.
+/// Returns a key that a quirk handles, or that has no effect.
 const fn other(theirs: &'static str, doc: &'static str) -> Key {
     Key { theirs, ours: None, doc }
 }
@@ -197,7 +197,7 @@ pub const ALL: &[&Profile] = &[
     &repositories::GITREPO,
 ];
 
-/// Where we do otherwise than any of them.
+/// Intended differences from every other driver.
 pub const DEVIATIONS: &[&str] = &[
     "mount and unmount may be repeated at any time, and a mount that fails leaves nothing",
     "read-only wins, whoever asks for it",
@@ -206,18 +206,19 @@ pub const DEVIATIONS: &[&str] = &[
     "no secret is in arguments or environments of programs, in messages, logs or the mount table",
 ];
 
-/// The profile of exactly that name.
+/// Returns the profile of exactly that name.
 pub fn find(name: &str) -> Option<&'static Profile> {
     ALL.iter().copied().find(|profile| profile.name == name)
 }
 
-/// The profile nearest to what was typed, if any is near.
+/// Returns the name of the profile nearest to the input, if any is near.
 pub fn nearest(typed: &str) -> Option<&'static str> {
     did_you_mean(typed, ALL.iter().map(|profile| profile.name))
 }
 
-/// The dialect of an installed driver: the side file's, if it names one; else that of the
-/// directory, unless the side file makes it another driver, or a CSI driver serves its volumes.
+/// Returns the dialect of an installed driver: the side file's, if it names one; else that of the
+/// directory, unless the side file selects another driver for it. Volumes that a CSI driver serves
+/// have no dialect here.
 pub fn chosen(directory: Option<&str>, settings: &Settings) -> Option<&'static Profile> {
     if settings.through_csi.is_some() {
         return None;
@@ -235,9 +236,9 @@ pub fn chosen(directory: Option<&str>, settings: &Settings) -> Option<&'static P
     }
 }
 
-/// What volumes of a driver by this name may be of, if it is one of Rook's: it called its driver
-/// `ceph.rook.io/` and the namespace that it ran in, `rook.io/` before, and served block volumes
-/// and file systems under the one name. Which of them is for the admin to say, by the driver.
+/// Returns the possible profiles of a driver with this name, if it is one of Rook's. Rook named its
+/// driver `ceph.rook.io/` (`rook.io/` before) plus the namespace in which it ran, and served block
+/// volumes and file systems under the same name. The admin selects one of the two by the driver.
 pub fn rook(name: &DriverName) -> &'static [&'static Profile] {
     match name.vendor() {
         Some("ceph.rook.io" | "rook.io") => &[&rbd::ROOK, &clusters::ROOK],

@@ -4,7 +4,7 @@ use super::words::{To, Word};
 use super::{FsGroupUse, Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::nfs::Nfs;
 
-/// Words of mount.nfs that are options of ours, or that mean nothing any more.
+/// Words of mount.nfs that are options of flexvol, or that have no meaning any more.
 const WORDS: &[Word] = &[
     Word("vers", To::Option("version")),
     Word("nfsvers", To::Option("version")),
@@ -21,11 +21,11 @@ const WORDS: &[Word] = &[
     Word("fg", To::Nothing),
 ];
 
-/// What all of them have in common.
+/// Common parts of all NFS profiles.
 const NFS: Profile = Profile {
     driver: &Nfs,
     fs_group: FsGroupUse::Ignored,
-    // Pods may rely on it where root is not squashed.
+    // Pods may rely on kubelet's chown where root is not squashed.
     chown: Some(true),
     quirks: &[Quirk::Words(WORDS)],
     ..PLAIN

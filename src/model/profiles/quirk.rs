@@ -5,78 +5,79 @@ use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Access, Options};
 
-/// What else is to be done to the options of a dialect. The keys are ours already, or theirs where
-/// we have none.
+/// Further change to the options of a dialect. Keys have flexvol's names already, or the other
+/// driver's names if flexvol has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
-    /// `file` lies below `share`, if that is given, and something must be mounted there.
+    /// `file` lies below `share`, if `share` is given, and something must be mounted there.
     FileOnShare,
     /// Sizes as truncate(1) takes them: 1G is 2^30 bytes, 1GB is 10^9.
     TruncateSize(&'static str),
-    /// Sizes as lvcreate(8) takes them: 1G and 1g are 2^30 bytes, 1000 is so many MiB.
+    /// Sizes as lvcreate(8) takes them: 1G and 1g are 2^30 bytes, 1000 is 1000 MiB.
     LvmSize(&'static str),
-    /// This key has no effect, though our driver has an option of that name.
+    /// This key has no effect, although flexvol's driver has an option of that name.
     Dropped(&'static str),
-    /// Line breaks around secrets are no part of them.
+    /// Line breaks around secrets are removed.
     TrimSecrets,
-    /// Words of `mountOptions` that are options of ours.
+    /// Words of `mountOptions` that are options of flexvol.
     Words(&'static [Word]),
-    /// Who logs in to an SMB server, and how; no one without a name if `anonymous`.
+    /// Login to an SMB server; as guest if the user name is missing and `anonymous` is set.
     Login {
-        /// Whether a Secret may be left out without a further word.
+        /// True if a Secret may be left out without any further option.
         anonymous: bool,
     },
-    /// This path begins with a slash.
+    /// This path gets a slash at its beginning.
     LeadingSlash(&'static str),
-    /// Mount options before those of the volume, which win.
+    /// Mount options that are put before those of the volume; those of the volume win.
     WordsBefore(&'static str),
-    /// A mount option that is there unless this key of theirs is true.
+    /// Mount option that is set unless this key of the other driver is true.
     WordUnless(&'static str, &'static str),
-    /// Read-only if this key of theirs is true.
+    /// Read-only if this key of the other driver is true.
     ReadOnlyIf(&'static str),
-    /// `mountOptions` of NAS drivers: by default what the version needs, and none for none.
+    /// `mountOptions` of NAS drivers: by default what the version needs; `none` means no options.
     NasOptions,
-    /// A `path` below one of these exports is a directory of the export's that is made if it is
+    /// A `path` below one of these exports is a directory of the export, which is created if it is
     /// missing.
     MadeBelow(&'static [&'static str]),
-    /// `source` is the directory of namespace and volume below the driver's own.
+    /// `source` is the directory of namespace and volume below the other driver's directory.
     DirectoryOfVolume,
-    /// `mountOptions` are words of a shell: `-o a=b --c=d`.
+    /// `mountOptions` hold shell words: `-o a=b --c=d`.
     ShellWords,
-    /// Further mount options in this key of theirs, between commas or spaces; they win.
+    /// Further mount options in this key of the other driver, separated by commas or spaces; they
+    /// win.
     WordsAfter(&'static str),
-    /// Each of these keys of theirs is a mount option of that name, with its value.
+    /// Each of these keys of the other driver is a mount option of that name, with its value.
     KeysAsWords(&'static [(&'static str, &'static str)]),
-    /// Each of these keys of theirs, if true, is a mount option of that name.
+    /// Each of these keys of the other driver, if true, is a mount option of that name.
     KeysAsFlags(&'static [(&'static str, &'static str)]),
-    /// Read-only if this key of theirs has that value.
+    /// Read-only if this key of the other driver has that value.
     ReadOnlyAs(&'static str, &'static str),
-    /// This key is the Secret's, under that key, and wins over what is there.
+    /// This key moves to the Secret, under that key, and wins over the Secret's own value.
     KeyAsSecret(&'static str, &'static str),
-    /// This option has the value if the Secret lacks the key.
+    /// Without this key in the Secret, this option has that value by default.
     WithoutSecret(&'static str, &'static str, &'static str),
-    /// This option is the volume's name unless it is given.
+    /// This option is the volume's name by default.
     NameOfVolume(&'static str),
-    /// This list has colons where ours has commas.
+    /// This list has colons where flexvol's lists have commas.
     ColonList(&'static str),
-    /// What follows the first name of this path is that option.
+    /// The rest of this path after the first name becomes that option.
     RestOfPath(&'static str, &'static str),
-    /// This option is made of two keys of theirs, the second below the first.
+    /// This option is made of two keys of the other driver, the second below the first.
     PathOf(&'static str, [&'static str; 2]),
-    /// Refused, with these words, if this key of theirs is true.
+    /// Refusal with this message if this key of the other driver is true.
     RefusedIf(&'static str, &'static str),
-    /// Refused, with these words, without this option.
+    /// Refusal with this message if this option is missing.
     RefusedWithout(&'static str, &'static str),
 }
 
 impl Quirk {
-    /// Whether it says what is an option, what a mount option and what a secret: the side file's
-    /// are told apart before they are laid under the volume's.
+    /// Reports whether the quirk separates options, mount options and secrets. The side file's
+    /// options are separated before they are put under those of the volume.
     pub(super) fn takes_apart(self) -> bool {
         matches!(self, Self::Words(_) | Self::ShellWords | Self::KeyAsSecret(..))
     }
 
-    /// Does it.
+    /// Applies the quirk.
     pub(super) fn apply(self, work: &mut Work<'_>) -> Result<()> {
         let options = &mut work.options;
         match self {
@@ -126,7 +127,7 @@ impl Quirk {
     }
 }
 
-/// Whether a key of theirs is there and so; it is not there any more.
+/// Removes a key of the other driver, and reports whether it was there with such a value.
 fn takes(options: &mut Options, key: &str, is_so: impl Fn(&str) -> bool) -> bool {
     options.own.remove(key).is_some_and(|value| is_so(&value))
 }
@@ -147,7 +148,7 @@ fn change(options: &mut Options, key: &str, how: impl Fn(&str) -> String) {
     }
 }
 
-/// Whatever is no clear no.
+/// Reports whether a value is anything but a clear no.
 fn is_true(value: &str) -> bool {
     !["", "0", "false", "no", "off"].contains(&value.to_ascii_lowercase().as_str())
 }
@@ -167,7 +168,7 @@ fn trim_secrets(options: &mut Options) {
     }
 }
 
-/// The keys of a Secret that say who someone is, in all their spellings.
+/// Keys of a Secret that belong to a login, in all their spellings.
 const CREDENTIALS: [&str; 5] = ["username", "user", "password", "pass", "passwd"];
 
 fn login(work: &mut Work<'_>, anonymous: bool) {
@@ -194,7 +195,7 @@ fn login(work: &mut Work<'_>, anonymous: bool) {
     }
 }
 
-/// mount.cifs takes `DOMAIN/user` and `DOMAIN\\user` apart, and so many a Secret has it.
+/// Splits `DOMAIN/user` and `DOMAIN\\user`, as mount.cifs does: many Secrets have this form.
 fn split_name(options: &mut Options) {
     let Some(key) = ["username", "user"].into_iter().find(|key| options.secrets.contains_key(*key)) else {
         return;
@@ -238,7 +239,7 @@ fn made_below(options: &mut Options, exports: &[&str]) {
     options.own.entry("createSubDir".to_owned()).or_insert_with(|| "true".to_owned());
 }
 
-/// They come after those of the volume.
+/// Appends the words of a key to the words of the volume.
 fn words_after(options: &mut Options, key: &str) {
     let Some(list) = options.own.remove(key) else { return };
     let given = options.own.remove("mountOptions").unwrap_or_default();
@@ -247,7 +248,7 @@ fn words_after(options: &mut Options, key: &str) {
     options.own.insert("mountOptions".to_owned(), words.join(","));
 }
 
-/// The word default leaves it to the program.
+/// Turns keys into mount options. The value `default` leaves the choice to the program.
 fn keys_as_words(options: &mut Options, table: &[(&str, &str)]) {
     for (key, word) in table {
         if let Some(value) = options.own.remove(*key).filter(|value| value != "default") {
@@ -270,7 +271,8 @@ fn key_as_secret(work: &mut Work<'_>, key: &'static str, secret: &str) {
     work.notes.push(format!("option {key:?} is open to whoever reads the volume: put it into the Secret"));
 }
 
-/// An address of IPv6 has colons of its own, and our lists have commas.
+/// Replaces colons with commas, except in a list that has commas, as flexvol's lists do, or IPv6
+/// addresses in brackets, which have colons of their own.
 fn commas(list: &str) -> String {
     if list.contains([',', '[']) { list.to_owned() } else { list.replace(':', ",") }
 }
@@ -294,7 +296,7 @@ fn path_of(options: &mut Options, option: &str, keys: [&str; 2]) {
     }
 }
 
-/// What jq makes of a key that is not there.
+/// Reports whether the value is jq's output for a missing key.
 pub(super) fn is_null(value: &str) -> bool {
     value == "null"
 }
@@ -322,13 +324,14 @@ fn truncated(size: &str) -> String {
         "MB" => "M",
         "GB" => "G",
         "TB" => "T",
-        // As it stands: what is wrong with it says the driver.
+        // Unchanged: the driver reports any mistake in it.
         _ => suffix,
     };
     format!("{digits}{unit}")
 }
 
-/// As truncate(1) has them, but with a bare number of another unit and no units of a thousand.
+/// Converts a size of lvcreate(8): as for truncate(1), but a bare number is in MiB, and there are
+/// no units of a thousand.
 fn of_lvm(size: &str) -> String {
     let bare = size.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if bare && !size.is_empty() { format!("{size}Mi") } else { truncated(size) }
@@ -359,7 +362,7 @@ fn directory_of_volume(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One component of a path, and none that means anything else.
+/// Reports whether a name is a single component of a path without any special meaning.
 fn is_plain_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._,@=+-".contains(c);
     (1..=253).contains(&name.len()) && !name.starts_with(['.', '-']) && name.chars().all(plain)

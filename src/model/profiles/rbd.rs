@@ -4,7 +4,7 @@ use super::clusters::{KEY_IS_NAMED, MONITORS_ARE_NAMED, ROOK_S_MONITORS};
 use super::{Device, Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::rbd::Rbd;
 
-/// The fields of an `rbd` volume of Kubernetes' own, gone in 1.31.
+/// Fields of Kubernetes' own `rbd` volumes, which were removed in 1.31.
 pub(super) const RBD: Profile = Profile {
     name: "kubernetes.io/rbd",
     driver: &Rbd::DRIVER,
@@ -32,7 +32,7 @@ pub(super) const RBD: Profile = Profile {
     ..PLAIN
 };
 
-/// Block volumes of Rook, which it served under one name with its file systems.
+/// Block volumes of Rook, which served them and its file systems under one name.
 pub(super) const ROOK: Profile = Profile {
     name: "ceph.rook.io/block",
     driver: &Rbd::DRIVER,

@@ -1,26 +1,26 @@
-//! A driver without `attach` under a name whose volumes are attached.
+//! Attach verbs for a driver without `attach`, under a name whose volumes are attached.
 //!
-//! Whether volumes of a driver are attached is part of their identity: to change it in a cluster
-//! with volumes in use leaves attachments behind that no one undoes. So a profile may claim the
-//! capability for a driver that mounts in one go, and these verbs then do nothing, anywhere: also
-//! in a controller-manager that has neither the storage nor a tool.
+//! The identity of a driver's volumes includes whether they are attached: a change in a cluster
+//! with volumes in use leaves attachments behind that nothing undoes. So a profile may claim the
+//! capability for a driver that mounts in one step. The attach verbs then do nothing on any host,
+//! also in a controller-manager that has neither the storage nor a tool.
 
 use super::Profile;
 use crate::plan::{Goal, Plan};
 use crate::settings::Settings;
 use flexvol_protocol::{Call, Capabilities, Fields, Options, Verb, VerbSet};
 
-/// What `attach` and `waitforattach` answer.
+/// Answer to `attach` and `waitforattach`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// What our driver says, which attaches if it is told to.
+    /// The answer of flexvol's driver, which attaches if it is configured to.
     Ours,
-    /// The value of this option of ours. Our driver has nothing to attach.
+    /// The value of this option of flexvol. The driver has nothing to attach.
     Option(&'static str),
 }
 
 impl Profile {
-    /// The verbs a driver has under this name.
+    /// Returns the verbs of a driver under this name.
     pub fn verbs(&self, settings: &Settings) -> VerbSet {
         let own = self.driver.verbs(settings);
         match self.attach {
@@ -29,7 +29,7 @@ impl Profile {
         }
     }
 
-    /// What `init` answers under this name.
+    /// Returns the capabilities that `init` reports under this name.
     pub fn capabilities(&self, settings: &Settings) -> Capabilities {
         let own = self.driver.capabilities(settings);
         Capabilities {
@@ -39,23 +39,23 @@ impl Profile {
         }
     }
 
-    /// Whether the verb is one that only the name has.
+    /// Reports whether only the name, and not the driver, has the verb.
     fn adds(&self, verb: Verb, settings: &Settings) -> bool {
         matches!(self.attach, Some(Device::Option(_)))
             && VerbSet::ATTACHING.contains(verb)
             && !self.driver.verbs(settings).contains(verb)
     }
 
-    /// The plan of a verb that only the name has; `None` if the driver has it.
+    /// Returns the plan of a verb that only the name has; `None` if the driver has the verb.
     pub fn plan(&self, call: &Call, settings: &Settings) -> Option<Plan> {
         self.adds(call.verb(), settings).then(|| match call {
-            // What the other driver left there.
+            // Removes a mount that the other driver left there.
             Call::UnmountDevice { target } => Plan::unmount(target),
             _ => Plan { goal: Goal::Performed, steps: Vec::new() },
         })
     }
 
-    /// What the reply to such a verb says besides Success.
+    /// Returns the fields of the reply to such a verb, besides Success.
     pub fn fields(&self, call: &Call, settings: &Settings) -> Fields {
         if !self.adds(call.verb(), settings) {
             return Fields::default();
@@ -69,7 +69,8 @@ impl Profile {
         }
     }
 
-    /// Without one kubelet would forget the volume. What is wrong with the options says `mount`.
+    /// Returns the device: without one, kubelet would forget the volume. `mount` reports mistakes
+    /// in the options.
     fn device(&self, options: &Options, settings: &Settings) -> String {
         let Some(Device::Option(name)) = self.attach else { return String::new() };
         let translated = self.translate(options, &settings.options).ok();

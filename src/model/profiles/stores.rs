@@ -1,10 +1,10 @@
-//! Drivers of stores of objects.
+//! Drivers of object stores.
 
 use super::words::{To, Word};
 use super::{FsGroupUse, Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::{blobfuse::Blobfuse, rclone::Rclone, s3::S3};
 
-/// Words of s3fs that are options of ours, or that mean nothing here.
+/// Words of s3fs that are options of flexvol, or that have no meaning here.
 const S3FS: &[Word] = &[
     Word("uid", To::Option("uid")),
     Word("gid", To::Option("gid")),
@@ -61,8 +61,8 @@ pub(super) const BLOBFUSE: Profile = Profile {
     ..PLAIN
 };
 
-/// Words of blobfuse. What reads files of the node, or sends data elsewhere, is left to our driver
-/// to refuse.
+/// Words of blobfuse. Words that read files of the node, or send data elsewhere, are absent:
+/// flexvol's driver refuses them.
 const BLOBFUSE_WORDS: &[Word] = &[
     Word("uid", To::Option("uid")),
     Word("gid", To::Option("gid")),
@@ -108,7 +108,7 @@ pub(super) const OSS: Profile = Profile {
         key("akSecret", "secretAccessKey", "the access key"),
     ],
     any_case: true,
-    // The store knows buckets by host names alone.
+    // The store knows buckets by host name only.
     defaults: &[("pathStyle", "false")],
     quirks: &[
         Quirk::KeyAsSecret("akId", "accessKeyID"),

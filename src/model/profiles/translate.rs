@@ -1,4 +1,4 @@
-//! From their options to ours.
+//! Translation of the other driver's options to flexvol's.
 
 use super::quirk::is_null;
 use super::words::Work;
@@ -10,17 +10,17 @@ use flexvol_protocol::ordered::filled;
 use flexvol_protocol::secret::Secret;
 use std::collections::BTreeMap;
 
-/// Options in our dialect.
+/// Options in flexvol's dialect.
 #[derive(Clone, Debug)]
 pub struct Translated {
-    /// What our driver reads.
+    /// Options that flexvol's driver reads.
     pub options: Options,
-    /// What became of options otherwise than their author may think: a line each, with keys and
-    /// never a value.
+    /// Effects of options that their author may not expect: a line each, with keys and never a
+    /// value.
     pub notes: Vec<String>,
 }
 
-/// How well a key is known, the best first: the better spelling wins over the worse.
+/// Quality of the match of a key, the best first: the better spelling wins over the worse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Theirs,
@@ -30,8 +30,8 @@ enum Fit {
 }
 
 impl Profile {
-    /// What our driver is to read: the volume's options, those of the side file under them, then
-    /// the profile's own. Pure, and the same for the same options.
+    /// Returns the options for flexvol's driver: the volume's options, below them the side file's,
+    /// then the profile's own. The function is pure: the same options give the same result.
     pub fn translate(&self, given: &Options, side_file: &BTreeMap<String, String>) -> Result<Translated> {
         let mut notes = Vec::new();
         let mut options = given.clone();
@@ -44,7 +44,7 @@ impl Profile {
         }
         let Work { mut options, notes, .. } = work;
         self.give_group(&mut options);
-        // By now everything of ours bears its first name.
+        // By now every option of flexvol has its main name.
         let is_ours = |key: &str| self.spec(key).is_some_and(|spec| first_name(spec, key) == key);
         options.own.retain(|key, value| !value.is_empty() && (key.contains('/') || is_ours(key)));
         for (key, value) in self.defaults {
@@ -55,8 +55,9 @@ impl Profile {
         Ok(Translated { options, notes })
     }
 
-    /// The side file's options, where the volume says nothing. Words are taken apart first, and
-    /// what becomes a secret is one: nothing of the side file must win over anything of the volume.
+    /// Adds the side file's options that the volume does not set. Lists of words are split first,
+    /// and values that become secrets are moved first: nothing in the side file may win over
+    /// anything in the volume.
     fn lay_under(&self, work: &mut Work<'_>, side_file: &BTreeMap<String, String>) -> Result<()> {
         let own = self.canonical(side_file, &mut Vec::new());
         let options = Options { own, ..Options::default() };
@@ -76,8 +77,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Refuses default options of the admin's that no volume could use: unlike a tenant's, an
-    /// admin's slip is not passed over.
+    /// Refuses default options of the admin that no volume could use: a mistake of an admin is not
+    /// ignored, unlike one of a tenant.
     pub fn check_defaults(&self, side_file: &BTreeMap<String, String>) -> Result<()> {
         if let Some(key) = side_file.keys().find(|key| !key.contains('/') && self.known(key).is_none()) {
             let hint = self.hint(key);
@@ -88,15 +89,15 @@ impl Profile {
         schema::check_defaults(&ours, self.driver.options())
     }
 
-    /// Why an option has no effect; `None` if someone knows it.
+    /// Returns the reason why an option has no effect; `None` if the option is known.
     pub fn complaint(&self, key: &str) -> Option<String> {
         let why = || format!("option {key:?} has no effect, {} has none such: {}", self.name, self.hint(key));
         self.known(key).is_none().then(why)
     }
 
-    /// A refusal as the volume's author has to read it: an option that is missing bears the name
-    /// that it has here, and the slip for which it is missing is named, since an unknown key alone
-    /// is passed over.
+    /// Rewrites an error for the volume's author. A missing option gets the name that it has in
+    /// this dialect. The typo that caused this is named as well, since an unknown key alone is
+    /// ignored.
     pub fn in_its_words(&self, why: Failure, given: &BTreeMap<String, String>) -> Failure {
         if why.code() != Code::BadOptions {
             return why;
@@ -110,7 +111,8 @@ impl Profile {
         }
     }
 
-    /// How an option of ours is spelt here, and what it may be: as in the example, if it is there.
+    /// Returns the spelling of a flexvol option in this dialect, and a value: that of the example,
+    /// if there is one.
     fn spelt(&self, ours: &str) -> Option<(&'static str, &'static str)> {
         let theirs: Vec<_> =
             self.keys.iter().filter(|key| key.ours == Some(ours)).map(|key| key.theirs).collect();
@@ -118,15 +120,15 @@ impl Profile {
         shown.or_else(|| theirs.first().map(|key| (*key, "…")))
     }
 
-    /// Whether a key is near to one that is not given.
+    /// Reports whether an unknown key is similar to a key that is not given.
     fn is_slip(&self, key: &str, given: &BTreeMap<String, String>) -> bool {
         let meant = self.near(key).and_then(|near| self.known(near)).map(|(_, name)| name);
         let is_given = |name| given.keys().filter_map(|key| self.known(key)).any(|(_, known)| known == name);
         self.known(key).is_none() && meant.is_some_and(|name| !is_given(name))
     }
 
-    /// Each option under our name, or under theirs if we have none; what no one knows is left out,
-    /// because theirs does so.
+    /// Returns each option under flexvol's name, or under the other driver's name if flexvol has
+    /// none. Unknown options are left out, as the other driver does.
     fn canonical(
         &self,
         given: &BTreeMap<String, String>,
@@ -146,8 +148,8 @@ impl Profile {
         filled(found.into_iter().map(|(name, (_, _, value))| (name, value.clone())))
     }
 
-    /// What a key means here: first in their dialect, then in ours, then in any case, then in that
-    /// of others.
+    /// Returns the meaning of a key: first in this dialect, then in flexvol's, then in any case,
+    /// then in other dialects of the same driver.
     fn known(&self, key: &str) -> Option<(Fit, String)> {
         let named = |name: &str| name.to_owned();
         let theirs = |key: &super::Key| named(key.ours.unwrap_or(key.theirs));
@@ -184,7 +186,7 @@ impl Profile {
         )
     }
 
-    /// Secrets stay secrets: only their keys change.
+    /// Renames the keys of secrets; the values stay secrets.
     fn canonical_secrets(&self, given: &BTreeMap<String, Secret>) -> BTreeMap<String, Secret> {
         let mut secrets = given.clone();
         for key in self.secrets {
@@ -218,12 +220,13 @@ impl Profile {
     }
 }
 
-/// What our driver reads it by: one of many names stays as it is.
+/// Returns the name by which flexvol's driver reads a key; a key that matches a `*` name stays as
+/// it is.
 fn first_name<'a>(spec: &'static OptionSpec, key: &'a str) -> &'a str {
     if spec.name.ends_with('*') { key } else { spec.name }
 }
 
-/// Of two spellings of one option the better known counts.
+/// Keeps the better known of two spellings of one option.
 fn keep_better<'a>(
     found: &mut BTreeMap<String, (Fit, &'a str, &'a String)>,
     name: String,

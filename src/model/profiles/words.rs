@@ -1,45 +1,47 @@
-//! A comma list of mount options, of which some words are options of ours.
+//! Comma list of mount options with some words that are options of flexvol.
 //!
-//! In such a list the later word wins, and so does the list over what comes from the Secret. A word
-//! that is an option of ours is taken out of the list, so that there is one place for each thing
-//! and no order to get wrong; the rest goes on to our driver, which knows which words are allowed.
+//! In such a list the later word wins, and the list wins over the Secret if the profile's order
+//! says so. A word that is an option of flexvol is removed from the list, so that each setting has
+//! one place and no order can be wrong. The rest goes to flexvol's driver, which knows the allowed
+//! words.
 
 use super::Layer;
 use flexvol_protocol::Options;
 use flexvol_protocol::secret::Secret;
 
-/// Options under translation.
+/// Options during the translation.
 pub(super) struct Work<'a> {
     pub(super) options: Options,
     pub(super) notes: Vec<String>,
-    /// The weakest first.
+    /// Sources of mount options, the weakest first.
     pub(super) order: &'a [Layer],
 }
 
-/// A word and what becomes of it.
+/// Word and its translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word(pub &'static str, pub To);
 
-/// What becomes of a word.
+/// Translation of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// Its value is that of this option.
+    /// Its value becomes the value of this option.
     Option(&'static str),
-    /// Its value is that of this option, and the Secret's under these keys counts no more.
+    /// Its value becomes the value of this option, and overrides the Secret's values under these
+    /// keys.
     OptionNotSecret(&'static str, &'static [&'static str]),
-    /// This option has this value.
+    /// It sets this option to this value.
     Set(&'static str, &'static str),
-    /// Its value is as good as that of the first of these keys of the Secret.
+    /// Its value becomes the secret under the first of these keys.
     Secret(&'static [&'static str]),
-    /// This word stands for it.
+    /// It is replaced by this word.
     Instead(&'static str),
-    /// Nothing, because it is always so.
+    /// It has no effect, because it always applies.
     Always,
-    /// Nothing.
+    /// It has no effect.
     Nothing,
 }
 
-/// Words of a shell as a comma list: what follows each `-o`, and every other word as it is.
+/// Converts shell words to a comma list: the text after each `-o`, and every other word as it is.
 pub(super) fn from_shell(text: &str) -> String {
     let words = text.split_whitespace().map(|word| match word.strip_prefix("-o") {
         Some(options) => options,
@@ -48,7 +50,7 @@ pub(super) fn from_shell(text: &str) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-/// Takes the list in `mountOptions` apart. An empty one stays: it was given.
+/// Splits the list in `mountOptions`. An empty list stays, because it was given.
 pub(super) fn take(work: &mut Work<'_>, table: &[Word]) {
     let Some(list) = work.options.own.get("mountOptions").cloned() else { return };
     let mut rest = Vec::new();
@@ -62,7 +64,7 @@ pub(super) fn take(work: &mut Work<'_>, table: &[Word]) {
     work.options.own.insert("mountOptions".to_owned(), rest.join(","));
 }
 
-/// What stays in the list.
+/// Translates a word, and returns what stays in the list.
 fn give<'a>(work: &mut Work<'_>, to: To, given: &'a str, value: Option<&str>) -> Option<&'a str> {
     let own = &mut work.options.own;
     match (to, value) {
@@ -82,13 +84,14 @@ fn give<'a>(work: &mut Work<'_>, to: To, given: &'a str, value: Option<&str>) ->
             let name = given.split('=').next().unwrap_or_default();
             work.notes.push(format!("mount option {name:?} has no effect: leave it out"));
         }
-        // A word without its value, or with one that it does not have: our driver says so.
+        // A word without its value, or with a value that it cannot have: flexvol's driver reports
+        // it.
         _ => return Some(given),
     }
     None
 }
 
-/// Unless what is in the Secret comes after the list.
+/// Stores a secret from the list, unless the Secret wins over the list.
 fn secret(work: &mut Work<'_>, keys: &[&'static str], value: &str) {
     if !work.options_win() && keys.iter().any(|key| work.options.secrets.contains_key(*key)) {
         return;
@@ -110,7 +113,7 @@ fn forget(work: &mut Work<'_>, keys: &[&'static str]) {
 }
 
 impl Work<'_> {
-    /// Whether the volume's options win over the Secret.
+    /// Reports whether the volume's options win over the Secret.
     fn options_win(&self) -> bool {
         let place = |layer| self.order.iter().position(|other| *other == layer);
         place(Layer::Options) > place(Layer::Secrets)

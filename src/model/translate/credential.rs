@@ -1,9 +1,9 @@
-//! Options and annotations that hold a credential, found by the names of things: whoever may read a
-//! volume can read it, and a translation would copy it further.
+//! Options and annotations that hold a credential, found by their names. Anyone who may read a
+//! volume can read it, and a translation would copy it to more places.
 
 use serde_json::Value;
 
-/// What the name of a credential ends with, its letters and digits alone.
+/// Ends of the names of credentials, with letters and digits only.
 const ENDS: &[&str] = &[
     "accesskey",
     "accesskeyid",
@@ -27,21 +27,21 @@ const ENDS: &[&str] = &[
     "token",
     "userkey",
 ];
-/// What is one only as a whole.
+/// Words that name a credential only if they are the whole name.
 const WHOLE: &[&str] = &["cred", "key", "pass", "pin", "psk", "pw", "pwd"];
-/// The name of a Secret, Rook's.
+/// Rook's option for the name of a Secret, which is not a credential.
 const NOT_ONE: &str = "mountsecret";
-/// Mappings of tenants' words within an annotation that is an object: kubectl keeps what was
-/// applied.
+/// Mappings with a tenant's words in an annotation that is an object, such as the one in which
+/// kubectl keeps what was applied.
 const OPTIONS: &[&str] = &["options", "volumeAttributes", "parameters", "data", "stringData"];
 
-/// Whether an option holds a credential: by its name, or by what stands in its value, as
+/// Reports whether an option holds a credential: by its name, or by its value, such as
 /// `password=…` among mount options or `user:password@` in an address.
 pub(super) fn is_held_by(key: &str, value: &str) -> bool {
     !value.is_empty() && (is_name(key) || holds_pair(value) || holds_login(value))
 }
 
-/// The first annotation of a `PersistentVolume` that holds one, also within JSON.
+/// Returns the first annotation of a `PersistentVolume` that holds a credential, also inside JSON.
 pub(super) fn in_volume(object: &Value) -> Option<&str> {
     annotation(object, |key, text| match serde_json::from_str(text) {
         Ok(value @ (Value::Object(_) | Value::Array(_))) => is_in(&value, false),
@@ -49,8 +49,8 @@ pub(super) fn in_volume(object: &Value) -> Option<&str> {
     })
 }
 
-/// The first annotation of another object that has `flexVolume` with one in it: what else may be in
-/// an annotation of a Deployment is not this program's.
+/// Returns the first annotation of another object that contains a `flexVolume` with a credential.
+/// Other content in annotations of a Deployment is not the concern of this program.
 pub(super) fn in_pod(object: &Value) -> Option<&str> {
     annotation(object, |_, text| serde_json::from_str(text).is_ok_and(|value| is_in_flex(&value)))
 }
@@ -72,7 +72,8 @@ fn is_in_flex(value: &Value) -> bool {
     }
 }
 
-/// `options` says that a mapping's keys are a tenant's; elsewhere `key` and `pass` may be anything.
+/// Reports whether JSON holds a credential. `options` is true inside a mapping whose keys are a
+/// tenant's; elsewhere `key` and `pass` may have any meaning.
 fn is_in(value: &Value, options: bool) -> bool {
     match value {
         Value::Object(members) => members.iter().any(|(key, value)| match value {
@@ -99,7 +100,7 @@ fn ends(letters: &str) -> bool {
     letters != NOT_ONE && ENDS.iter().any(|end| letters.ends_with(end))
 }
 
-/// `password=x`, `--token=x`, `"password":"x"`; also with a blank behind the colon.
+/// Finds `password=x`, `--token=x` and `"password":"x"`, also with a blank after the colon.
 fn holds_pair(value: &str) -> bool {
     let apart = |c: char| c.is_whitespace() || c.is_control() || ",;&?{}".contains(c);
     let mut words = value.split(apart).filter(|word| !word.is_empty()).peekable();
@@ -113,7 +114,7 @@ fn holds_pair(value: &str) -> bool {
     false
 }
 
-/// `scheme://user:password@host`.
+/// Finds `scheme://user:password@host`.
 fn holds_login(value: &str) -> bool {
     value.split("://").skip(1).any(|rest| {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `flexVolume` as it stands in a `PersistentVolume` or in a pod, and the `csi` it becomes.
+//! `flexVolume` in a `PersistentVolume` or in a pod, and the `csi` that it becomes.
 
 use super::{Reason, credential};
 use crate::csi::name;
@@ -6,10 +6,10 @@ use flexvol_protocol::DriverName;
 use serde_json::{Map, Value, json};
 
 const FIELDS: [&str; 5] = ["driver", "fsType", "options", "readOnly", "secretRef"];
-/// What `flexvold csi` can hand to a driver: an argument has at most 128 KiB.
+/// Limit for the options that `flexvold csi` passes to a driver: an argument has at most 128 KiB.
 const OPTIONS_LIMIT: usize = 120 << 10;
 
-/// What it says, checked.
+/// Checked content of `flexVolume`.
 pub(super) struct FlexVolume<'a> {
     pub(super) driver: DriverName,
     pub(super) fs_type: Option<&'a str>,
@@ -44,8 +44,8 @@ impl<'a> FlexVolume<'a> {
         })
     }
 
-    /// `csi` without what only a `PersistentVolume` has: the options are the attributes, and the
-    /// Secret is handed to `mount`, as before.
+    /// Returns `csi` without the parts that only a `PersistentVolume` has. The options are the
+    /// attributes, and the Secret is passed to `mount`, as before.
     pub(super) fn source(&self) -> Map<String, Value> {
         let mut source = Map::new();
         let mut set = |key: &str, value: Value| drop(source.insert(key.to_owned(), value));
@@ -66,10 +66,10 @@ impl<'a> FlexVolume<'a> {
         self.secret.is_some()
     }
 
-    /// Its Secret; `claim` is the namespace of the volume's claim.
+    /// Returns the Secret; `claim` is the namespace of the volume's claim.
     pub(super) fn secret(&self, claim: Option<&str>) -> Result<Option<Value>, Reason> {
         let Some(SecretRef { name, namespace }) = &self.secret else { return Ok(None) };
-        // FlexVolume looks in the pod's namespace, which is that of the claim.
+        // FlexVolume looks for the Secret in the pod's namespace, which is that of the claim.
         let namespace = namespace.or(claim).ok_or(Reason::SecretNamespace)?;
         if is_subdomain(name) && is_subdomain(namespace) {
             Ok(Some(json!({"name": name, "namespace": namespace})))
@@ -78,7 +78,7 @@ impl<'a> FlexVolume<'a> {
         }
     }
 
-    /// The same of a pod's own volume, whose Secret is in the pod's namespace.
+    /// Does the same for a pod's own volume, whose Secret is in the pod's namespace.
     pub(super) fn local_secret(&self) -> Result<Option<Value>, Reason> {
         match &self.secret {
             Some(SecretRef { namespace: Some(_), .. }) => Err(Reason::SecretName),
@@ -107,7 +107,7 @@ fn field(path: &str, must: &'static str) -> Reason {
     Reason::Field(format!("spec.flexVolume{path}"), must)
 }
 
-/// A field that is there; null is like one that is not.
+/// Returns a field that is set; null counts as absent.
 fn given<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     fields.get(key).filter(|value| !value.is_null())
 }
@@ -122,7 +122,7 @@ fn mapping<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<Option<&'a M
     given(fields, key).map(mapping).transpose()
 }
 
-/// As for kubelet, one without a name is none.
+/// Reads `secretRef`. As for kubelet, a reference without a name counts as absent.
 fn secret(fields: &Map<String, Value>) -> Result<Option<SecretRef<'_>>, Reason> {
     let Some(fields) = mapping(fields, "secretRef")? else { return Ok(None) };
     let word = |key: &str| {
@@ -133,7 +133,7 @@ fn secret(fields: &Map<String, Value>) -> Result<Option<SecretRef<'_>>, Reason> 
     Ok(word("name")?.map(|name| SecretRef { name, namespace }))
 }
 
-/// A name of an object that the API server takes.
+/// Reports whether the API server accepts the name for an object.
 pub(super) fn is_subdomain(name: &str) -> bool {
     let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let label = |label: &str| {
@@ -145,8 +145,8 @@ pub(super) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// Keys that kubelet writes, which the API server refuses, and those that `flexvold csi` takes for
-/// its own.
+/// Reports whether a key is reserved: kubelet writes such keys, and the API server refuses them in
+/// options; or `flexvol csi` uses them itself.
 fn is_reserved(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default().to_ascii_lowercase();
     let of = |own: &str| domain == own || domain.strip_suffix(own).is_some_and(|rest| rest.ends_with('.'));

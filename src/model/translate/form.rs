@@ -1,30 +1,30 @@
-//! What a value must look like before it goes to another driver: tenants write them, and what a
-//! driver does with a flag, a path or a template is not known here.
+//! Forms that values must have before they go to another driver: tenants write them, and it is not
+//! known here what a driver does with a flag, a path or a template.
 
 use flexvol_protocol::mount_options::{self, MountFlags, Rule};
 
-/// Longer ones are no names of anything.
+/// Limit for a value, in bytes: no valid name is longer.
 const LIMIT: usize = 4096;
 
-/// A form; whatever does not have it is a refusal.
+/// Form of a value. A value without the form is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Name or address of a machine.
     Host,
-    /// The same, also with `http://` or `https://` before it.
+    /// The same, optionally after `http://` or `https://`.
     Endpoint,
-    /// `//server/share`, and a directory in it, with either slash; without `..`.
+    /// `//server/share`, optionally with a directory, with either kind of slash; without `..`.
     Share,
-    /// A path without `..`; a slash is put before it.
+    /// Path without `..`; a leading slash is added.
     Path,
-    /// What a storage calls something: letters, digits, `.`, `_` and `-`.
+    /// Identifier of a storage system: letters, digits, `.`, `_` and `-`.
     Id,
     /// One of these.
     OneOf(&'static [&'static str]),
 }
 
 impl Form {
-    /// What is said of a value that does not have it.
+    /// Returns the fix for a value without the form.
     pub(super) fn fix(self) -> &'static str {
         match self {
             Self::Host | Self::Endpoint => "write the name or the address of a machine",
@@ -35,7 +35,7 @@ impl Form {
         }
     }
 
-    /// The value as the CSI driver shall have it.
+    /// Returns the value for the CSI driver; `None` if it does not have the form.
     pub(super) fn read(self, value: &str) -> Option<String> {
         if value.len() > LIMIT || value.chars().any(char::is_control) {
             return None;
@@ -54,14 +54,14 @@ impl Form {
     }
 }
 
-/// Also `[::1]` and `192.168.0.1@tcp`.
+/// Reports whether this is a host; `[::1]` and `192.168.0.1@tcp` are hosts, too.
 fn is_host(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:[]@%".contains(&byte);
     let first = text.bytes().next();
     first.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'[') && text.bytes().all(plain)
 }
 
-/// What a handle may be: no path to any driver.
+/// Reports whether this is an identifier, which no driver can read as a path. Handles must be one.
 fn is_id(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let first = text.bytes().next();
@@ -75,28 +75,29 @@ fn share(text: &str) -> Option<String> {
     (is_host(host) && rest.len() > 1).then(|| format!("//{host}{rest}"))
 }
 
-/// With one slash before it and none behind it; a template that the driver would fill in is none.
+/// Returns the path with one leading slash and no trailing one. Refuses templates, because a driver
+/// would fill them in.
 fn path(text: &str) -> Option<String> {
     let parts: Vec<_> = text.split('/').filter(|part| !part.is_empty()).collect();
     let plain = parts.iter().all(|part| ![".", ".."].contains(part)) && !text.contains("${");
     plain.then(|| format!("/{}", parts.join("/")))
 }
 
-/// What may stand in a comma list of mount options.
+/// Words allowed in a comma list of mount options.
 #[derive(Debug)]
 pub struct Words {
-    /// What is allowed.
+    /// Allowed words.
     pub allowed: &'static [&'static [Rule]],
-    /// What is ignored, and why.
+    /// Ignored words, each with the reason.
     pub ignored: &'static [(&'static str, &'static str)],
 }
 
-/// What becomes of a word of a list of mount options.
+/// Result for a word of a list of mount options.
 pub(super) enum Word<'a> {
     Kept,
-    /// Its key, and why nothing is lost.
+    /// The word's key, and the reason why nothing is lost.
     Ignored(&'a str, &'static str),
-    /// Its key: not known to be safe. The value may be anything.
+    /// The word's key: it is not known to be safe. The value may be anything.
     Unknown(&'a str),
 }
 
@@ -111,7 +112,7 @@ impl Words {
     }
 }
 
-/// `suid` and `dev` are for no tenant.
+/// Reports whether a rule allows the word. `suid` and `dev` are never allowed.
 fn is_allowed(word: &str, rules: &[Rule]) -> bool {
     let parsed = mount_options::parse(word, MountFlags::DEFAULT, rules);
     !word.starts_with('-')

@@ -1,17 +1,18 @@
-//! Volumes of Kubernetes' own plugins that are gone, for the CSI drivers that took their place.
+//! Translation of volumes of Kubernetes' removed in-tree plugins for the CSI drivers that replaced
+//! them.
 //!
-//! Kubernetes translates them itself, at each call and for as long as it knows the types. Written
-//! down they no longer depend on that. What comes out is what its library
-//! (`k8s.io/csi-translation-lib`) makes of them, but for what that loses on the way back: here the
-//! original is kept, so nothing is made up again of a handle.
+//! Kubernetes translates them itself, at each call and only as long as it knows the types.
+//! Translated objects no longer depend on that. The result is that of its library
+//! (`k8s.io/csi-translation-lib`), except for what the library loses on the way back: here the
+//! original is kept, so nothing has to be rebuilt from a handle.
 //!
 //! | lost by the library | here |
 //! |---|---|
-//! | `aws://zone/` before a volume's id | the original has it |
-//! | access modes that were rewritten | the original has them |
-//! | `readOnly` of Portworx | goes along |
-//! | the Secret of Cinder | left out with a warning: the CSI driver logs in by itself |
-//! | vSphere's path and policy | the original has them |
+//! | `aws://zone/` before a volume's id | kept in the original |
+//! | access modes that were rewritten | kept in the original |
+//! | `readOnly` of Portworx | translated |
+//! | the Secret of Cinder | left out with a warning: the CSI driver has its own login |
+//! | vSphere's path and policy | kept in the original |
 
 mod plugins;
 mod topology;
@@ -24,78 +25,79 @@ use super::{Reason, Rewrite, Warning};
 use serde_json::{Map, Value, json};
 use topology::Topology;
 
-/// One of Kubernetes' own plugins, and the CSI driver in its place.
+/// One of Kubernetes' own plugins, and the CSI driver that replaces it.
 #[derive(Debug)]
 pub(super) struct Plugin {
-    /// Its field in a volume's `spec`.
+    /// Field of the plugin in a volume's `spec`.
     pub(super) source: &'static str,
     /// The CSI driver.
     pub(super) to: &'static str,
-    /// What becomes of each field. One that is not here is a refusal.
+    /// Translation of each field. A field that is not listed is refused.
     fields: &'static [(&'static str, Field)],
-    /// What the driver knows the volume by.
+    /// Function that returns the volume's handle.
     handle: fn(&Source<'_>) -> Result<String, Reason>,
-    /// Where the volume can be reached from.
+    /// Labels of the nodes that can reach the volume.
     topology: Option<Topology>,
-    /// Whether what many may write goes to one writer: the plugin never looked at it.
+    /// True if modes for many writers become one for a single writer: the plugin ignored the modes.
     one_writer: bool,
-    /// Where the login is.
+    /// Source of the login.
     login: Login,
 }
 
-/// What becomes of a field.
+/// Translation of a field.
 #[derive(Clone, Copy, Debug)]
 enum Field {
-    /// A part of the handle, or of the login.
+    /// Part of the handle, or of the login.
     Known,
     FsType,
-    /// The same, and an attribute.
+    /// `fsType`, and also this attribute.
     FsTypeAnd(&'static str),
     ReadOnly,
     Attribute(&'static str),
-    /// A number that is an attribute, and what that is for none.
+    /// Number that becomes an attribute, and the attribute's value if there is no number.
     Number(&'static str, &'static str),
-    /// This attribute, if it is this in whatever case; nothing else has a way.
+    /// Attribute with a fixed value. If the field is set, it must have this value, in upper or
+    /// lower case.
     Must(&'static str, &'static str),
-    /// Nothing, and the reason why nothing is lost.
+    /// No effect; the text is the reason why nothing is lost.
     Nothing(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Login {
-    /// The driver has its own.
+    /// The driver has its own login.
     Driver,
-    /// A Secret by name, in a namespace of its own or that of the claim.
+    /// A Secret by its name. Its namespace is in the second field, or is that of the claim.
     Named(&'static str, &'static str),
-    /// A Secret that two annotations name, for every call.
+    /// A Secret that two annotations name, used for every call.
     Annotated(&'static str, &'static str),
 }
 
-/// A volume's source.
+/// Source of a volume.
 struct Source<'a> {
     object: &'a Value,
     plugin: &'static Plugin,
     fields: &'a Map<String, Value>,
 }
 
-/// The plugin of a volume, if it is one of these.
+/// Returns the plugin of a volume, if it is one of these.
 pub(super) fn of(object: &Value) -> Option<&'static Plugin> {
     let spec = object.get("spec")?;
     PLUGINS.iter().find(|plugin| spec.get(plugin.source).is_some_and(|source| !source.is_null()))
 }
 
-/// Whether volumes of a plugin can go to the CSI driver of this name.
+/// Reports whether volumes of a plugin can be translated for the CSI driver of this name.
 pub(super) fn is_target(driver: &str) -> bool {
     PLUGINS.iter().any(|plugin| plugin.to == driver)
 }
 
-/// Whether a translation changes what stands there.
+/// Reports whether a translation changes the field at this path.
 pub(super) fn is_changed(path: &str) -> bool {
     let source = |plugin: &Plugin| path.strip_prefix("/spec/") == Some(plugin.source);
     ["/spec/nodeAffinity", "/spec/accessModes"].contains(&path) || PLUGINS.iter().any(source)
 }
 
-/// Puts the CSI source into the place of the plugin's.
+/// Replaces the plugin's source by the CSI source.
 pub(super) fn rewrite(
     object: &Value,
     plugin: &'static Plugin,
@@ -121,7 +123,7 @@ pub(super) fn rewrite(
     Ok(warnings)
 }
 
-/// The access modes, if they are others.
+/// Returns the new access modes, if they differ.
 fn one_writer(object: &Value) -> Option<Value> {
     let modes = object.pointer("/spec/accessModes")?.as_array()?;
     let has = |mode: &str| modes.iter().any(|one| one == mode);
@@ -129,7 +131,7 @@ fn one_writer(object: &Value) -> Option<Value> {
     (has("ReadWriteMany") || has("ReadWriteOnce") && has("ReadOnlyMany")).then_some(one)
 }
 
-/// A CSI source in the making.
+/// CSI source under construction.
 #[derive(Default)]
 struct Made {
     source: Map<String, Value>,
@@ -192,8 +194,8 @@ impl Source<'_> {
         Reason::Field(format!("spec.{}.{name}", self.plugin.source), must)
     }
 
-    /// The text, or the number as text; an empty one is none. What it holds of control characters
-    /// is no name of anything.
+    /// Returns a text, or a number as text; an empty text counts as absent. Refuses control
+    /// characters, because no name contains any.
     fn text(&self, name: &str) -> Result<Option<String>, Reason> {
         let text = match self.fields.get(name) {
             Some(Value::String(text)) if !text.is_empty() => text.clone(),
@@ -204,7 +206,7 @@ impl Source<'_> {
         if is_plain { Ok(Some(text)) } else { Err(self.must(name, "plain text, at most 1024 characters")) }
     }
 
-    /// The field, which must be there.
+    /// Returns a field that is required.
     fn needed(&self, name: &'static str) -> Result<String, Reason> {
         self.text(name)?.ok_or(Reason::OptionMissing(name))
     }
@@ -213,7 +215,7 @@ impl Source<'_> {
         self.object.pointer("/metadata/annotations")?.get(key)?.as_str().filter(|text| !text.is_empty())
     }
 
-    /// The namespace of its Secret, by this field or the claim's.
+    /// Returns the namespace of the Secret: that in the field, or that of the claim.
     fn namespace(&self, field: &'static str) -> Result<String, Reason> {
         let claim = self.object.pointer("/spec/claimRef/namespace").and_then(Value::as_str);
         let claim = claim.filter(|name| !name.is_empty()).map(str::to_owned);

@@ -1,33 +1,36 @@
-//! FlexVolume volumes as volumes of CSI drivers, and back: pure, total and deterministic.
+//! Translation of FlexVolume volumes into volumes of CSI drivers, and back: pure, total and
+//! deterministic.
 //!
 //! ```text
 //! flexVolume ─▶ to_csi ──▶ csi, for flexvold csi over the same driver
 //!            ◀─ to_flex ◀─ the original, which the annotation ORIGINAL keeps
 //! ```
 //!
-//! Volumes of Kubernetes' own plugins that are gone go the same way, to the driver that took their
-//! plugin's place: `in_tree`.
+//! Volumes of Kubernetes' removed in-tree plugins are translated in the same way, for the driver
+//! that replaced the plugin: `in_tree`.
 //!
-//! To another driver than `flexvold csi` a volume goes by a row of [`TARGETS`], which says what
-//! becomes of each option: an attribute, a mount option, or nothing, with a warning that says why.
-//! An option without a row is a refusal.
+//! A row of [`TARGETS`] translates a volume for a driver other than `flexvold csi`. Each option
+//! becomes an attribute, a mount option, or nothing, with a warning that gives the reason. An
+//! option without an entry in the row is refused.
 //!
-//! What holds for every `PersistentVolume`, every pod and every template of one, whoever wrote it:
+//! The following holds for every `PersistentVolume`, every pod and every pod template, whoever
+//! wrote it:
 //!
-//! 1. `to_flex(to_csi(object))` is the object; a `PersistentVolume` without what only the API
-//!    server writes ([`without_server_fields`]): its source cannot be changed, so both are to be
-//!    created.
+//! 1. `to_flex(to_csi(object))` is the object; a `PersistentVolume` loses what only the API server
+//!    writes ([`without_server_fields`]). The source of a volume cannot be changed, so both
+//!    directions give an object that has to be created.
 //! 2. For `flexvold csi` each option becomes an attribute of the same name and value.
 //! 3. No credential reaches an attribute, an annotation, a warning or a message. An option or an
-//!    annotation that holds one is a refusal; of a Secret only its name is known here.
+//!    annotation that holds one is refused. Of a Secret, only the name is known here.
 //! 4. Nothing can delete the data through the new volume: its reclaim policy is `Retain`, no
-//!    provisioner is named, and its handle is a path to no driver: `fx1#` and the volume's name for
-//!    `flexvold csi`, which deletes nothing, and without `#` and `/` for others.
-//! 5. Two volumes with different names have different handles. Those of pods have none: kubelet
-//!    makes them up.
+//!    provisioner is named, and no driver can read its handle as a path. For `flexvold csi`, which
+//!    deletes nothing, the handle is `fx1#` and the volume's name; for other drivers it has neither
+//!    `#` nor `/`.
+//! 5. Two volumes with different names have different handles. Volumes of pods have no handle:
+//!    kubelet generates it.
 //!
-//! Why a volume is refused, and what a reader must know of one that is not, is data: [`Reason`] and
-//! [`Warning`], each with an `id` that does not change when the sentence does.
+//! Reasons for a refusal and warnings for a reader are data: [`Reason`] and [`Warning`]. Each has
+//! an `id` that stays the same when its sentence changes.
 
 mod credential;
 mod flex_volume;
@@ -62,21 +65,21 @@ use flexvol_protocol::text::one_line;
 use serde_json::Value;
 use std::fmt;
 
-/// An object that was translated.
+/// Translated object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translation {
-    /// The whole object as it is to be created.
+    /// Whole object, as it is to be created.
     pub object: Value,
-    /// What its reader has to know.
+    /// Warnings for its reader.
     pub warnings: Vec<Warning>,
 }
 
-/// An object that is not translated.
+/// Object that is not translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Kind and name.
     pub object: String,
-    /// Why, and what to do.
+    /// Reason, which also has the fix.
     pub reason: Reason,
 }
 
@@ -87,7 +90,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The object for a CSI driver; `None` if there is nothing to translate in it.
+/// Returns the object for a CSI driver; `None` if it contains nothing to translate.
 pub fn to_csi(object: &Value, to: To<'_>) -> Result<Option<Translation>, Refusal> {
     let done = match kind(object) {
         "PersistentVolume" => persistent_volume::to_csi(object, to),
@@ -97,7 +100,7 @@ pub fn to_csi(object: &Value, to: To<'_>) -> Result<Option<Translation>, Refusal
     done.map_err(|reason| Refusal { object: title(object), reason })
 }
 
-/// The object as it was before [`to_csi`]; `None` if it was not translated.
+/// Returns the object as it was before [`to_csi`]; `None` if it was not translated.
 pub fn to_flex(object: &Value) -> Result<Option<Translation>, Refusal> {
     let done = match kind(object) {
         "PersistentVolume" => persistent_volume::to_flex(object),
@@ -111,7 +114,7 @@ fn kind(object: &Value) -> &str {
     object.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Kind and name of an object, for people.
+/// Returns kind and name of an object, for people.
 pub fn title(object: &Value) -> String {
     let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let namespace = word("/metadata/namespace").map(|name| format!("{name}/")).unwrap_or_default();

@@ -1,21 +1,21 @@
-//! A volume's options by a row of the table.
+//! Translation of a volume's options by a row of the table.
 
 use super::form::{Form, Word, Words};
 use super::target::{Becomes, Target};
 use super::{Reason, Warning};
 use serde_json::{Map, Value};
 
-/// What became of them.
+/// Translated options.
 #[derive(Default)]
 pub(super) struct Applied {
     pub(super) attributes: Map<String, Value>,
     pub(super) mount_options: Vec<Value>,
     pub(super) warnings: Vec<Warning>,
-    /// Values by the option's name in the table.
+    /// Values, with the option's name in the table.
     parts: Vec<(&'static str, String)>,
 }
 
-/// Every option by its row; without a row there is no translation.
+/// Translates every option by the row. An option that the row does not list is refused.
 pub(super) fn apply(options: &Map<String, Value>, target: &'static Target) -> Result<Applied, Reason> {
     let mut applied = Applied::default();
     for word in target.mount_options {
@@ -26,7 +26,7 @@ pub(super) fn apply(options: &Map<String, Value>, target: &'static Target) -> Re
         let Some((name, becomes)) = target.options.iter().find(|(name, _)| is_same(name)) else {
             return Err(Reason::OptionUnknown(key.clone(), target.to));
         };
-        // Which of two spellings a driver takes is its own affair.
+        // It is not known which of two spellings the driver takes.
         if options.keys().any(|other| other != key && is_same(other)) {
             return Err(Reason::OptionTwice(key.clone()));
         }
@@ -37,14 +37,14 @@ pub(super) fn apply(options: &Map<String, Value>, target: &'static Target) -> Re
 }
 
 impl Applied {
-    /// The value of a [`Becomes::Part`].
+    /// Returns the value of a [`Becomes::Part`].
     pub(super) fn part(&self, option: &'static str) -> Result<&str, Reason> {
         let part = self.parts.iter().find(|(name, _)| *name == option);
         part.map(|(_, value)| value.as_str()).ok_or(Reason::OptionMissing(option))
     }
 
     fn take(&mut self, name: &'static str, becomes: Becomes, value: &str) -> Result<(), Reason> {
-        // Like one that is not there.
+        // An empty value counts as absent.
         if value.is_empty() {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl Applied {
         Ok(())
     }
 
-    /// `before` is what stands before the word in the list.
+    /// Translates a word of a list; `before` is the text that precedes it in the result.
     fn take_word(&mut self, words: &'static Words, before: &str, word: &str) -> Result<(), Reason> {
         match words.read(word) {
             Word::Kept => self.mount_options.push(format!("{before}{word}").into()),
@@ -98,7 +98,8 @@ impl Applied {
         Ok(())
     }
 
-    /// Words of a command line, each an entry of its own; `-o` goes with what follows it.
+    /// Translates a command line. Each word is an entry of its own; `-o` is joined with the next
+    /// word.
     fn take_flags(&mut self, words: &'static Words, line: &str) -> Result<(), Reason> {
         let mut line = line.split_ascii_whitespace();
         while let Some(word) = line.next() {
@@ -118,7 +119,7 @@ impl Applied {
         Ok(())
     }
 
-    /// What is put together of several options; and what has to be there.
+    /// Adds defaults and composed attributes, and checks that everything required is there.
     fn complete(&mut self, target: &Target) -> Result<(), Reason> {
         for (name, becomes) in target.options {
             let is_there = self.parts.iter().any(|(part, _)| part == name);
@@ -148,7 +149,7 @@ fn read(name: &'static str, form: Form, value: &str) -> Result<String, Reason> {
     form.read(value).ok_or(Reason::OptionForm(name, form.fix()))
 }
 
-/// The option that becomes an attribute.
+/// Returns the option that becomes the attribute.
 fn option_of(target: &Target, attribute: &'static str) -> &'static str {
     let is_it = |becomes: &Becomes| matches!(becomes, Becomes::Attribute(name, _) if *name == attribute);
     target.options.iter().find(|(_, becomes)| is_it(becomes)).map_or(attribute, |(name, _)| name)

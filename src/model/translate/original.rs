@@ -1,28 +1,28 @@
-//! What an object was before it was translated, kept in it: so the way back is exact.
+//! Original of a translated object, kept in the object itself, so that the way back is exact.
 //!
 //! ```json
 //! {"absent": ["/spec/csi"], "of": "PersistentVolume/web", "sha256": "…", "v": 1,
 //!  "was": {"/spec/flexVolume": {…}, "/spec/persistentVolumeReclaimPolicy": "Delete"}}
 //! ```
 //!
-//! Each path is that of a field that was changed, entries of lists by their names: `was` has the
-//! value, `absent` those that were not there. So null, an empty mapping and nothing at all stay
-//! apart. The digest is over the JSON of the rest, without blanks and with its keys in order.
-//! Whoever can write the annotation can write the digest too: it finds what was edited or copied,
-//! and which paths are restored is decided here.
+//! Each path is that of a field that was changed; a list entry is addressed by its name. `was` has
+//! the old values, `absent` the fields that did not exist. So null, an empty mapping and an absent
+//! field stay distinct. The digest covers the JSON of the rest, without blanks and with sorted
+//! keys. Anyone who can write the annotation can write the digest too. The digest detects edits and
+//! copies; which paths are restored is decided here.
 
 use super::Reason;
 use crate::csi::name::hash;
 use serde_json::{Map, Value, json};
 
-/// The annotation.
+/// Name of the annotation.
 pub const ORIGINAL: &str = "flexvol.dev/flex-source";
-/// What the API server takes of all annotations of an object together.
+/// Limit of the API server for all annotations of an object together.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
 const ANNOTATIONS: &str = "/metadata/annotations";
 
-/// An object that is being translated.
+/// Object under translation.
 pub(super) struct Rewrite {
     pub(super) object: Value,
     was: Map<String, Value>,
@@ -34,7 +34,7 @@ impl Rewrite {
         Self { object, was: Map::new(), absent: Vec::new() }
     }
 
-    /// Notes what stands at a path before the first change.
+    /// Records the value at a path before the first change.
     pub(super) fn note(&mut self, path: &str) {
         if self.was.contains_key(path) || self.absent.contains(&path.into()) {
             return;
@@ -45,18 +45,18 @@ impl Rewrite {
         }
     }
 
-    /// Notes what stands at a path, and writes something else there.
+    /// Records the value at a path, and writes another one there.
     pub(super) fn set(&mut self, path: &str, value: Option<Value>) {
         self.note(path);
         put(&mut self.object, path, value);
     }
 
-    /// Whether anything was noted.
+    /// Reports whether an existing field was changed.
     pub(super) fn is_changed(&self) -> bool {
         !self.was.is_empty()
     }
 
-    /// The object with what it was.
+    /// Returns the object with the record of its original.
     pub(super) fn finish(mut self) -> Result<Value, Reason> {
         let no_mapping = |path: &str| Reason::Field(path.to_owned(), "a mapping");
         let before = self.object.pointer(ANNOTATIONS);
@@ -77,13 +77,13 @@ impl Rewrite {
     }
 }
 
-/// Whether an object has the annotation, whatever is in it.
+/// Reports whether an object has the annotation, whatever it contains.
 pub(super) fn is_in(object: &Value) -> bool {
     object.pointer(ANNOTATIONS).is_some_and(|all| all.get(ORIGINAL).is_some())
 }
 
-/// The object as it was, if it has the annotation. `may_restore` says which paths a translation can
-/// have changed.
+/// Returns the original of an object that has the annotation. `may_restore` reports which paths a
+/// translation can have changed.
 pub(super) fn restored(object: &Value, may_restore: impl Fn(&str) -> bool) -> Result<Option<Value>, Reason> {
     let Some(text) = object.pointer(ANNOTATIONS).and_then(|all| all.get(ORIGINAL)) else { return Ok(None) };
     let kept = opened(text).ok_or(Reason::OriginalChanged)?;
@@ -96,7 +96,7 @@ pub(super) fn restored(object: &Value, may_restore: impl Fn(&str) -> bool) -> Re
     }
     let mut set = |path: &str, value: Option<Value>| {
         if path == ANNOTATIONS {
-            // Others may have been added since.
+            // Other annotations may have been added since.
             let is_empty = restored.pointer(ANNOTATIONS).is_some_and(|all| *all == json!({}));
             return !is_empty || put(&mut restored, path, value);
         }
@@ -115,7 +115,7 @@ pub(super) fn restored(object: &Value, may_restore: impl Fn(&str) -> bool) -> Re
     Ok(Some(restored))
 }
 
-/// Writes or removes a field; whether there is a mapping to write it into.
+/// Writes or removes a field. Reports whether there is a mapping that can hold it.
 pub(super) fn put(object: &mut Value, path: &str, value: Option<Value>) -> bool {
     let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
     let parent = steps(parent).try_fold(object, |at, step| match at {
@@ -137,7 +137,7 @@ pub(super) fn set(fields: &mut Map<String, Value>, key: &str, value: Value) {
     fields.insert(key.to_owned(), value);
 }
 
-/// What stands at a path: a JSON pointer, but that an entry of a list goes by its name.
+/// Returns the value at a path: a JSON pointer, but with a list entry addressed by its name.
 pub(super) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     steps(path).try_fold(object, |at, step| match at {
         Value::Object(fields) => fields.get(&step),
@@ -154,8 +154,8 @@ fn unescaped(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-/// What stands at a path, without what the API server leaves out: null, false, and whatever is
-/// empty.
+/// Returns the value at a path, without what the API server leaves out: null, false and empty
+/// values.
 pub(super) fn given(object: &Value, path: &str) -> Option<Value> {
     let mut value = at(object, path).filter(|value| is_given(value))?.clone();
     if let Some(fields) = value.as_object_mut() {
@@ -175,12 +175,12 @@ fn is_given(value: &Value) -> bool {
     }
 }
 
-/// The path of an annotation.
+/// Returns the path of an annotation.
 pub(super) fn annotation(key: &str) -> String {
     format!("{ANNOTATIONS}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Kind and name: an annotation that was copied to another object says nothing of that.
+/// Returns kind and name, which detect an annotation that was copied to another object.
 fn of(object: &Value) -> String {
     let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     format!("{}/{}", word("/kind"), word("/metadata/name"))

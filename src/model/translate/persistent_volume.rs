@@ -1,4 +1,4 @@
-//! A `PersistentVolume` for a CSI driver, and back.
+//! Translation of a `PersistentVolume` for a CSI driver, and back.
 
 use super::flex_volume::{FlexVolume, is_subdomain};
 use super::original::{self, Rewrite};
@@ -12,17 +12,18 @@ const POLICY: &str = "/spec/persistentVolumeReclaimPolicy";
 const MOUNT_OPTIONS: &str = "/spec/mountOptions";
 const FINALIZERS: &str = "/metadata/finalizers";
 
-/// Annotations by which a provisioner knows what to delete.
+/// Annotations that tell a provisioner what to delete.
 const PROVISIONED: [&str; 4] = [
     "pv.kubernetes.io/migrated-to",
     "pv.kubernetes.io/provisioned-by",
     "volume.kubernetes.io/provisioner-deletion-secret-name",
     "volume.kubernetes.io/provisioner-deletion-secret-namespace",
 ];
-/// What only a volume's provisioner removes: without it the volume could never be deleted.
+/// Finalizers that only a volume's provisioner removes: without it the volume could never be
+/// deleted.
 const PROVISIONER_FINALIZERS: [&str; 2] =
     ["external-provisioner.volume.kubernetes.io/finalizer", "kubernetes.io/pv-controller"];
-/// What only the API server writes, and refuses in an object that is to be created.
+/// Fields that only the API server writes, and that it refuses in an object to be created.
 const SERVER_FIELDS: [&str; 8] = [
     "/metadata/creationTimestamp",
     "/metadata/generation",
@@ -34,8 +35,8 @@ const SERVER_FIELDS: [&str; 8] = [
     "/status",
 ];
 
-/// The volume without what only the API server writes. The claim's UID stays: by it the claim is
-/// bound to a volume that is created again.
+/// Returns the volume without the fields that only the API server writes. The UID of the claim
+/// stays, because it binds the claim to a volume that is created again.
 pub fn without_server_fields(object: &Value) -> Value {
     let mut object = object.clone();
     for path in SERVER_FIELDS {
@@ -74,7 +75,7 @@ pub(super) fn to_csi(object: &Value, to: To<'_>) -> Result<Option<Translation>, 
     Ok(Some(Translation { object: rewrite.finish()?, warnings }))
 }
 
-/// Puts the CSI source into the place of a FlexVolume's; `None` if it has no way there.
+/// Replaces the FlexVolume source by the CSI source; `None` if it has no way there.
 fn flex_to_csi(
     object: &Value,
     name: &str,
@@ -100,7 +101,7 @@ fn flex_to_csi(
     Ok(Some(warnings))
 }
 
-/// What it must be, whatever its driver; its name.
+/// Checks what holds for every driver, and returns the volume's name.
 fn checked(object: &Value, is_flex: bool, is_plugin: bool) -> Result<&str, Reason> {
     let is_there = |path: &str| object.pointer(path).is_some_and(|value| !value.is_null());
     let name = object.pointer("/metadata/name").and_then(Value::as_str);
@@ -121,7 +122,7 @@ fn checked(object: &Value, is_flex: bool, is_plugin: bool) -> Result<&str, Reaso
     }
 }
 
-/// A policy that is not there is `Retain` to the API server.
+/// Sets the policy to `Retain`, which is also the API server's default for an absent policy.
 fn retain(rewrite: &mut Rewrite) -> Option<Warning> {
     let policy = rewrite.object.pointer(POLICY).filter(|policy| !policy.is_null())?;
     let policy = policy.as_str().unwrap_or_default().to_owned();
@@ -132,7 +133,7 @@ fn retain(rewrite: &mut Rewrite) -> Option<Warning> {
     Some(Warning::Retained(if policy.is_empty() { "not valid".to_owned() } else { policy }))
 }
 
-/// Whether there was anything.
+/// Removes the traces of the provisioner. Reports whether there were any.
 fn forget_provisioner(rewrite: &mut Rewrite) -> bool {
     let mut found = false;
     for path in PROVISIONED.map(original::annotation) {
@@ -152,7 +153,7 @@ fn forget_provisioner(rewrite: &mut Rewrite) -> bool {
     found
 }
 
-/// What a translation changes of a volume.
+/// Reports whether a translation changes the field of a volume.
 fn is_changed(path: &str) -> bool {
     [FLEX_VOLUME, CSI, POLICY, MOUNT_OPTIONS, FINALIZERS].contains(&path)
         || in_tree::is_changed(path)
@@ -164,7 +165,7 @@ pub(super) fn to_flex(object: &Value) -> Result<Option<Translation>, Reason> {
     if object.pointer(CSI).is_none_or(Value::is_null) {
         return Err(Reason::NotCsi);
     }
-    // A note that is whole, and of no volume that could have been translated, is not ours.
+    // An intact annotation of a volume that could not have been translated is not ours.
     let restored = without_server_fields(&restored);
     let again = to_csi(&restored, To::of(object.pointer(CSI)))?.ok_or(Reason::OriginalForeign)?;
     let policy = |object: &Value| object.pointer(POLICY).and_then(Value::as_str).map(str::to_owned);

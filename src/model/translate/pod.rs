@@ -1,4 +1,4 @@
-//! Volumes that stand in a pod, or in the template of one, for a CSI driver, and back.
+//! Translation of volumes in a pod, or in a pod template, for a CSI driver, and back.
 
 use super::flex_volume::FlexVolume;
 use super::original::{self, Rewrite};
@@ -8,11 +8,11 @@ use crate::{drivers, profiles};
 use flexvol_protocol::DriverName;
 use serde_json::Value;
 
-/// Where a kind keeps its pod, for all kinds but Pod itself.
+/// Paths of the pod in all kinds but Pod itself.
 const TEMPLATES: [&str; 3] =
     ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec", "/template/spec"];
 
-/// The path of the volumes, if there are any.
+/// Returns the path of the volumes, if there are any.
 fn place(object: &Value) -> Option<String> {
     let is_pod = object.get("kind").and_then(Value::as_str) == Some("Pod");
     let pods = if is_pod { &["/spec"][..] } else { &TEMPLATES };
@@ -21,13 +21,13 @@ fn place(object: &Value) -> Option<String> {
         .find(|path| object.pointer(path).is_some_and(Value::is_array))
 }
 
-/// The names of the volumes with a source.
+/// Returns the names of the volumes with this source.
 fn named(object: &Value, place: &str, source: &str) -> Result<Vec<String>, Reason> {
     let all = object.pointer(place).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut names = Vec::new();
     for volume in all.iter().filter(|volume| !volume[source].is_null()) {
         let name = volume["name"].as_str().unwrap_or_default();
-        // What a path would take for its own, and no name has.
+        // These characters have a meaning in a path, and no valid name contains them.
         let is_path = name.is_empty() || name.contains(['/', '~']);
         if is_path || all.iter().filter(|other| other["name"].as_str() == Some(name)).count() != 1 {
             return Err(Reason::VolumeName);
@@ -69,7 +69,7 @@ pub(super) fn to_csi(object: &Value, to: To<'_>) -> Result<Option<Translation>, 
     Ok(Some(Translation { object, warnings }))
 }
 
-/// A volume, or why it stays what it is.
+/// Returns the volume, or the warning why it stays as it is.
 fn source(object: &Value, path: &str, to: To<'_>) -> Result<Result<Csi, Warning>, Reason> {
     let of = |field: &str| original::at(object, &format!("{path}/{field}")).unwrap_or(&Value::Null);
     if !of("csi").is_null() {
@@ -89,7 +89,7 @@ fn source(object: &Value, path: &str, to: To<'_>) -> Result<Result<Csi, Warning>
     Ok(Ok(csi))
 }
 
-/// Whether anything is known of the driver.
+/// Reports whether flexvol knows the driver.
 fn is_known(driver: &DriverName) -> bool {
     let own = driver.vendor() == Some("flexvol") && drivers::find(driver.driver()).is_some();
     own || profiles::find(&driver.to_string()).is_some()

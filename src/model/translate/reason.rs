@@ -1,85 +1,86 @@
-//! Why an object is not translated.
+//! Reasons why an object is not translated.
 
 use super::ORIGINAL;
 use flexvol_protocol::text::one_line;
 use std::fmt;
 
-/// What a key or a path may take of a message: tenants write them.
+/// Limit for a key or a path in a message, in bytes: tenants write them.
 const QUOTED: usize = 200;
 
-/// A refusal, by what has to be changed. Nothing of a value is in it.
+/// Reason for a refusal, by what has to be changed. It contains no value of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// `metadata.name` is missing, or none that the API server takes.
+    /// `metadata.name` is missing, or the API server does not accept it.
     Name,
-    /// The field of this path is not what Kubernetes has there: what it must be.
+    /// The field at this path is not what Kubernetes has there; the text says what it must be.
     Field(String, &'static str),
-    /// `flexVolume` has a field that no API server takes.
+    /// `flexVolume` has a field that no API server accepts.
     UnknownField(String),
-    /// `flexVolume.driver` is no driver's name.
+    /// `flexVolume.driver` is not a driver's name.
     Driver,
-    /// It has another source beside `flexVolume`.
+    /// The volume has another source beside `flexVolume`.
     TwoSources,
-    /// It is a block device.
+    /// The volume is a block device.
     Block,
-    /// It has `mountOptions`, with which kubelet mounts no FlexVolume.
+    /// The volume has `mountOptions`, which kubelet does not use for a FlexVolume.
     MountOptions,
-    /// It is being deleted.
+    /// The volume is being deleted.
     BeingDeleted,
-    /// A key that Kubernetes or flexvol keeps for itself.
+    /// The key of an option is reserved for Kubernetes or flexvol.
     ReservedOption(String),
     /// An option holds a credential.
     CredentialInOption(String),
     /// An annotation holds a credential.
     CredentialInAnnotation(String),
-    /// The options are more than a driver can be given.
+    /// The options are larger than what a driver can be given.
     OptionsTooLarge,
-    /// `secretRef` has a name or a namespace that no object has.
+    /// `secretRef` has a name or a namespace that no object can have.
     SecretName,
-    /// Nothing says in which namespace the Secret is.
+    /// The namespace of the Secret is not given.
     SecretNamespace,
-    /// It has the annotation of a translated object, and a `flexVolume`.
+    /// The object has the annotation of a translated object, and also a `flexVolume`.
     HasOriginal,
-    /// The annotations would be more than the API server takes.
+    /// The annotations would be larger than the API server accepts.
     AnnotationsTooLarge,
     /// The annotation was changed since it was written.
     OriginalChanged,
-    /// The annotation is of another object, or names what no translation changes.
+    /// The annotation belongs to another object, or names a field that no translation changes.
     OriginalForeign,
-    /// It has the annotation, and no `csi`.
+    /// The object has the annotation, but no `csi`.
     NotCsi,
-    /// A pod's volume has no name, or one that another has.
+    /// A pod's volume has no name, or the same name as another volume.
     VolumeName,
-    /// The driver of a pod's volume attaches, which CSI does for no volume of a pod's own.
+    /// The driver of a pod's volume attaches, which CSI does not do for inline volumes.
     AttachedInline,
-    /// The CSI driver has nothing for this option.
+    /// The CSI driver has no equivalent for this option.
     OptionUnknown(String, &'static str),
-    /// An option is there twice: in two spellings, or under two names with two values.
+    /// An option is given twice: in two spellings, or under two names with two values.
     OptionTwice(String),
-    /// The value of this option is not what it must be: what to write.
+    /// The value of this option does not have the required form; the second text says what to
+    /// write.
     OptionForm(&'static str, &'static str),
     /// This option is missing.
     OptionMissing(&'static str),
-    /// This option has no place with the CSI driver: why, and what to do.
+    /// This option cannot be translated for the CSI driver; the texts are the reason and the fix.
     OptionRefused(&'static str, &'static str, &'static str),
     /// This mount option is not known to be safe.
     MountOption(String),
-    /// The CSI driver takes no Secret.
+    /// The CSI driver does not take a Secret.
     NoSecret(&'static str),
-    /// Volumes with this `fsType` do not go to the CSI driver, or those without do not.
+    /// The CSI driver does not take volumes with this `fsType`, or takes only those.
     FsType(&'static str, &'static str),
-    /// Its zones are of several regions.
+    /// The zones of the volume belong to several regions.
     Zones,
-    /// The annotation that says what the storage calls the volume is missing, or not valid.
+    /// The annotation with the storage's own name of the volume is missing or not valid.
     Identity(&'static str),
-    /// The CSI driver takes no volume that stands in a pod.
+    /// The CSI driver takes no inline volume of a pod.
     NoInline(&'static str),
-    /// Why it is not translated is a reason of this volume of the pod.
+    /// The reason of this volume of the pod.
     Volume(String, Box<Reason>),
 }
 
 impl Reason {
-    /// Its name for programs.
+    /// Returns the name for programs.
     pub fn id(&self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -118,7 +119,7 @@ impl Reason {
         }
     }
 
-    /// What to do.
+    /// Returns the fix.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Name => "write lower-case letters, digits, '-' and '.', at most 253",

@@ -1,8 +1,8 @@
-//! A `StorageClass` for a CSI driver, and back.
+//! Translation of a `StorageClass` for a CSI driver, and back.
 //!
-//! What `csi-translation-lib` makes of a class of Kubernetes' own plugins at each call stands in
-//! the result, with the CSI driver as its provisioner. That driver makes its volumes from then on;
-//! those that are there keep what they are.
+//! The result contains what `csi-translation-lib` makes of a class of Kubernetes' own plugins at
+//! each call, with the CSI driver as its provisioner. From then on, that driver creates the
+//! volumes; existing volumes stay as they are.
 
 use super::in_tree::ZONES;
 use super::original::{self, Rewrite};
@@ -16,36 +16,36 @@ const PARAMETERS: &str = "/parameters";
 const TOPOLOGIES: &str = "/allowedTopologies";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 
-/// From some provisioners to one CSI driver.
+/// Translation from some provisioners to one CSI driver.
 struct Class {
     from: &'static [&'static str],
     to: &'static str,
-    /// What becomes of each parameter, in whatever case it is written.
+    /// Translation of each parameter; upper and lower case are equal.
     parameters: &'static [(&'static str, Becomes)],
-    /// What becomes of one that is not there.
+    /// Translation of parameters that are not listed.
     others: Others,
-    /// What every class gets.
+    /// Parameters that every class gets.
     constants: &'static [(&'static str, &'static str)],
-    /// What must be there then, and the parameter that it is made of.
+    /// Required parameters of the result, each with the parameter that it is made from.
     needs: &'static [(&'static str, &'static str)],
-    /// The driver's label of zones.
+    /// Label of zones for the driver.
     zone: &'static str,
 }
 
 #[derive(Clone, Copy)]
 enum Becomes {
-    /// These, with the same value.
+    /// All of these, with the same value.
     All(&'static [&'static str]),
-    /// Itself, and this with this value.
+    /// The parameter itself, and this one with this value.
     With(&'static str, &'static str),
-    /// The zones in it, between commas.
+    /// The zones in it, separated by commas.
     Zones,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Others {
     Kept,
-    /// The driver knows none.
+    /// Left out: the driver knows no other parameters.
     LeftOut,
     Refused,
 }
@@ -67,7 +67,7 @@ const CLASSES: &[Class] = &[
     Class {
         from: &["kubernetes.io/aws-ebs"],
         to: "ebs.csi.aws.com",
-        // The plugin went up by itself where a volume is too small for so many.
+        // The plugin raised the IOPS automatically where a volume is too small for them.
         parameters: &[
             ZONED[0],
             ZONED[1],
@@ -221,7 +221,7 @@ pub(super) fn to_flex(object: &Value) -> Result<Option<Translation>, Reason> {
     }))
 }
 
-/// What becomes of the parameters.
+/// Translated parameters.
 #[derive(Default)]
 struct Made {
     parameters: Map<String, Value>,
@@ -278,7 +278,7 @@ impl Class {
         }
     }
 
-    /// `allowedTopologies` in the driver's words; `None` if there are none.
+    /// Returns `allowedTopologies` with the driver's labels; `None` without topologies.
     fn topologies(&self, object: &Value, zones: &[String]) -> Result<Option<Value>, Reason> {
         let before = object.get("allowedTopologies").filter(|terms| !terms.is_null() && **terms != json!([]));
         let mut terms = match (before, zones.is_empty()) {
@@ -303,7 +303,8 @@ impl Class {
     }
 }
 
-/// Where a region has no zones nodes have numbers for them, and the driver an empty text.
+/// Replaces numbers by an empty text. In a region without zones, nodes have numbers in their
+/// labels, but the driver has an empty text.
 fn without_numbers(expression: &mut Value) {
     for zone in expression["values"].as_array_mut().into_iter().flatten() {
         if zone

@@ -1,124 +1,125 @@
-//! What a row of the table says: from some FlexVolume drivers to one CSI driver.
+//! Row of the table: a translation from some FlexVolume drivers to one CSI driver.
 
 use super::form::{Form, Words};
 
-/// From some FlexVolume drivers to one CSI driver.
+/// Translation from some FlexVolume drivers to one CSI driver.
 #[derive(Debug)]
 pub struct Target {
-    /// Their names in `flexVolume.driver`; one that ends in `/` is a vendor, whatever the driver.
+    /// Names in `flexVolume.driver`. A name that ends in `/` is a vendor and stands for all its
+    /// drivers.
     pub from: &'static [&'static str],
     /// The CSI driver.
     pub to: &'static str,
-    /// What becomes of each option. One that is not here is a refusal.
+    /// Translation of each option. An option that is not listed is refused.
     pub options: &'static [(&'static str, Becomes)],
-    /// Whether the FlexVolume driver reads its options in any case, as programs in Go do.
+    /// True if the FlexVolume driver reads its options in any case, as programs in Go do.
     pub any_case: bool,
-    /// Attributes that are put together of options: `{option}` is the value of a [`Becomes::Part`].
+    /// Attributes composed of options: `{option}` is the value of a [`Becomes::Part`].
     pub attributes: &'static [(&'static str, &'static str)],
-    /// Attributes without which there is no volume.
+    /// Required attributes.
     pub needs: &'static [&'static str],
     /// Mount options that every volume gets, before its own.
     pub mount_options: &'static [&'static str],
-    /// Where the CSI driver finds its login.
+    /// Source of the CSI driver's login.
     pub secret: Login,
-    /// What the CSI driver knows the volume by.
+    /// Handle of the volume.
     pub handle: Handle,
-    /// What becomes of `fsType`.
+    /// Translation of `fsType`.
     pub fs_type: FsType,
-    /// What becomes of a volume in a pod.
+    /// Translation of a volume in a pod.
     pub inline: Inline,
-    /// What is not the same afterwards.
+    /// Differences after the translation, for people.
     pub differs: &'static [&'static str],
 }
 
-/// What becomes of an option's value, if it has the form. An empty one is like one that is not
-/// there.
+/// Translation of an option's value, which must have the form. An empty value counts as absent.
 #[derive(Clone, Copy, Debug)]
 pub enum Becomes {
-    /// This entry of `volumeAttributes`.
+    /// Entry of `volumeAttributes`.
     Attribute(&'static str, Form),
-    /// A part of what [`Target::attributes`] put together; must be there.
+    /// Required part of [`Target::attributes`].
     Part(Form),
-    /// The same, if it is there.
+    /// Optional part.
     Option(Form),
-    /// The same, with what it is if left out.
+    /// Part with a default for an absent option.
     PartOr(Form, &'static str),
     /// Mount options, word by word.
     MountOptions(&'static Words),
-    /// Mount options that are words of a command line: `-o NAME=VALUE` and `--NAME=VALUE`.
+    /// Mount options in the form of a command line: `-o NAME=VALUE` and `--NAME=VALUE`.
     Flags(&'static Words),
-    /// The same as one attribute.
+    /// The same, joined into one attribute.
     FlagsAttribute(&'static str, &'static Words),
-    /// One mount option, `NAME=value`.
+    /// Single mount option, `NAME=value`.
     MountOption(&'static str, Form),
-    /// Nothing, and the reason why nothing is lost.
+    /// No effect; the text is the reason why nothing is lost.
     Nothing(&'static str),
-    /// A refusal: why, and what to do.
+    /// Refusal: the reason and the fix.
     Refused(&'static str, &'static str),
 }
 
-/// Where a CSI driver finds its login.
+/// Source of a CSI driver's login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// It takes no Secret.
+    /// No Secret: the driver takes none.
     None,
-    /// In the same Secret, which has the same keys, as `nodeStageSecretRef`.
+    /// The same Secret with the same keys, as `nodeStageSecretRef`.
     Staged,
-    /// The same as `nodePublishSecretRef`.
+    /// The same Secret with the same keys, as `nodePublishSecretRef`.
     Published,
-    /// In a copy of the Secret, `NAME-csi`, in which these keys have other names.
+    /// A copy of the Secret, `NAME-csi`, in which these keys have other names.
     Renamed(&'static [(&'static str, &'static str)]),
-    /// In a Secret of the driver's own: its name, the option that is its namespace, and what it
-    /// must have.
+    /// A Secret of the driver's own: its name, the option with its namespace, and its required
+    /// content.
     Own(&'static str, &'static str, &'static str),
 }
 
-/// What a CSI driver knows a volume by.
+/// Handle of a volume for a CSI driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handle {
-    /// Anything that is this volume's alone.
+    /// Generated, and unique to this volume.
     Made,
-    /// The volume's name: the driver looks it up by that.
+    /// The volume's name, by which the driver looks it up.
     Name,
-    /// What the storage calls it, which is this [`Becomes::Part`]. Two volumes of one thing have
-    /// one handle.
+    /// The storage's name of the volume, which is this [`Becomes::Part`]. Two volumes over the same
+    /// storage have the same handle.
     Part(&'static str),
-    /// The same of a [`Becomes::Option`], or the volume's name if that is left out.
+    /// The storage's name from a [`Becomes::Option`], or the volume's name if that option is left
+    /// out.
     PartOrName(&'static str),
-    /// The same, in this annotation, which the FlexVolume driver's provisioner wrote.
+    /// The storage's name from this annotation, which the FlexVolume driver's provisioner wrote.
     Annotation(&'static str, Form),
 }
 
-/// What becomes of `fsType`.
+/// Translation of `fsType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsType {
-    /// Nothing: the storage has one of its own.
+    /// Dropped: the storage has its own file system.
     Dropped,
-    /// It stays.
+    /// Kept.
     Kept,
-    /// It stays, unless it is this: that is a volume of another row.
+    /// Kept, except for this value: that volume belongs to another row.
     KeptBut(&'static str),
-    /// It must be this.
+    /// Required to be this value.
     Only(&'static str),
 }
 
-/// What becomes of a volume in a pod.
+/// Translation of a volume in a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inline {
-    /// It is refused: the driver takes `PersistentVolume`s alone.
+    /// Refused: the driver takes only `PersistentVolume`s.
     Refused,
-    /// The driver wants the Secret's name and the mount options as attributes of these names.
+    /// The Secret's name and the mount options become attributes of these names.
     Attributes(&'static str, &'static str),
 }
 
 impl Target {
-    /// Whether volumes of this FlexVolume driver go this way.
+    /// Reports whether this row translates volumes of the FlexVolume driver.
     pub(super) fn is_from(&self, driver: &str) -> bool {
         self.from.iter().any(|name| *name == driver || name.ends_with('/') && driver.starts_with(name))
     }
 }
 
-/// What every target starts from.
+/// Defaults of every target.
 pub(super) const PLAIN: Target = Target {
     from: &[],
     to: "",

@@ -1,4 +1,4 @@
-//! What holds for every volume, whoever wrote it.
+//! Properties that hold for every volume, whoever wrote it.
 
 mod classes;
 mod in_tree;
@@ -29,7 +29,7 @@ fn web() -> Value {
     })
 }
 
-/// The volume with a value at a path.
+/// Returns the volume with a value at a path.
 fn with(path: &str, value: Value) -> Value {
     let mut volume = web();
     let (parent, key) = path.rsplit_once('/').unwrap();
@@ -200,7 +200,7 @@ fn what_is_no_flexvolume_is_left_alone() {
     assert_eq!(to_flex(&web()), Ok(None));
 }
 
-/// The translated volume with its annotation changed, and sealed again.
+/// Returns the translated volume with its annotation changed, and with a new digest.
 fn forged(change: impl FnOnce(&mut Value)) -> Value {
     let mut object = translated(&web()).object;
     let mut kept: Value =
@@ -247,10 +247,10 @@ fn what_changed_since_is_said() {
     };
     let (warnings, object) = warned(&|object| object["spec"]["csi"]["volumeAttributes"]["a"] = "b".into());
     assert_eq!((warnings, object), (vec!["drift"], web()));
-    // With mountOptions no FlexVolume is mounted.
+    // Kubelet mounts no FlexVolume with mountOptions.
     let (warnings, object) = warned(&|object| object["spec"]["mountOptions"] = json!(["ro"]));
     assert_eq!((warnings, object), (vec!["drift"], web()));
-    // What belongs to the volume, whichever its driver, stays.
+    // Fields that do not depend on the driver stay.
     let (warnings, object) = warned(&|object| {
         object["metadata"]["labels"] = json!({"a": "b"});
         object["metadata"]["annotations"]["a"] = "b".into();

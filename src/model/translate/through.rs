@@ -1,11 +1,12 @@
-//! A volume of another driver as one of the driver `csi`, by the rows that a migration takes.
+//! Volumes of another FlexVolume driver that the driver `csi` serves, translated by the rows that a
+//! migration uses.
 //!
-//! Nothing of it is written anywhere: the PV stays what it is, and each `mount` is translated as it
-//! comes. So what only an object has is missing: its annotations, Secrets of another namespace, and
-//! whether it is a PV at all. The rows that need nothing of that are `WAYS`.
+//! Nothing is written anywhere: the PV stays as it is, and each `mount` is translated when it
+//! comes. So the parts that only an object has are missing: its annotations, Secrets of another
+//! namespace, and whether it is a PV at all. `WAYS` has the rows that need none of them.
 //!
-//! The table is the agent's: what kubelet executes has only the names, of which it is built when
-//! flexvol is.
+//! Only the agent contains the table. The executable that kubelet runs contains only the names,
+//! which are taken from the table when flexvol is built.
 
 use super::options;
 use super::target::{FsType, Handle, Login, Target};
@@ -20,7 +21,7 @@ use flexvol_protocol::secret::Secret;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// From some FlexVolume drivers to one CSI driver, by name.
+/// Names of a translation from some FlexVolume drivers to one CSI driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     from: &'static [&'static str],
@@ -30,14 +31,15 @@ pub struct Way {
 
 impl Way {
     const fn of(row: &Target) -> Self {
-        // What the storage calls a volume is attached first, and whether it is a PV's is not told.
+        // Not if the handle comes from the storage: such volumes are attached first. Not if it is
+        // the name of a PV: a mount does not tell whether there is a PV.
         let is_own = matches!(row.handle, Handle::Made) && matches!(row.fs_type, FsType::Dropped);
         let is_open = is_own && !matches!(row.secret, Login::Own(..));
         Self { from: row.from, to: row.to, is_open }
     }
 }
 
-/// One for each row, in its order.
+/// One way for each row, in the same order.
 static WAYS: [Way; TARGETS.len()] = {
     let mut ways = [Way::of(TARGETS[0]); TARGETS.len()];
     let mut at = 1;
@@ -48,12 +50,12 @@ static WAYS: [Way; TARGETS.len()] = {
     ways
 };
 
-/// The CSI drivers that volumes of this FlexVolume driver can be of.
+/// Returns the CSI drivers that can serve volumes of this FlexVolume driver.
 pub fn ways(from: &str) -> impl Iterator<Item = &'static str> {
     WAYS.iter().filter(move |way| way.is_open && way.from.contains(&from)).map(|way| way.to)
 }
 
-/// Refuses a FlexVolume driver whose volumes have no way to the CSI driver.
+/// Refuses a FlexVolume driver whose volumes cannot be translated for the CSI driver.
 pub fn check(from: &str, to: &str) -> Result<()> {
     if ways(from).any(|way| way == to) {
         return Ok(());
@@ -69,8 +71,8 @@ pub fn check(from: &str, to: &str) -> Result<()> {
     )))
 }
 
-/// The volume as its CSI driver is asked for it, and what its author has to know; one that is given
-/// in the CSI driver's own words stays as it is.
+/// Returns the volume as it is requested from its CSI driver, with warnings for its author. A
+/// volume in the CSI driver's own words is returned unchanged.
 pub fn volume(asked: CsiVolume) -> Result<(CsiVolume, Vec<Warning>)> {
     let Some(from) = asked.from.clone() else { return Ok((asked, Vec::new())) };
     let row = row(&from, &asked.driver)?;
@@ -89,7 +91,7 @@ pub fn volume(asked: CsiVolume) -> Result<(CsiVolume, Vec<Warning>)> {
     Ok((made, applied.warnings))
 }
 
-/// Those that the CSI driver reads, by its names for them.
+/// Returns the secrets under the names that the CSI driver reads.
 pub fn secrets(volume: &CsiVolume, given: BTreeMap<String, Secret>) -> Result<BTreeMap<String, Secret>> {
     let Some(from) = &volume.from else { return Ok(given) };
     match row(from, &volume.driver)?.secret {
@@ -113,8 +115,9 @@ fn row(from: &str, to: &str) -> Result<&'static Target> {
     row.copied().ok_or_else(|| Failure::options(format!("there is no way from {from} to {to}")))
 }
 
-/// One pod's alone, as its mount was before: volumes of two pods may have one name, and other
-/// Secrets. With one handle one of them would see what the other has logged in to.
+/// Returns a handle for one pod alone, as each mount was for one pod before. Volumes of two pods
+/// may have the same name but different Secrets. With a shared handle, one pod would see the data
+/// of the other's login.
 fn of_target(target: &str) -> String {
     of_foreign(&format!("~{}", hash(target.as_bytes())))
 }
@@ -164,7 +167,7 @@ mod tests {
         );
         assert_eq!((made.group, made.target, warnings.len()), (given.group, given.target.clone(), 1));
         assert!(!made.handle.contains(['#', '/']), "{}", made.handle);
-        // What is in the CSI driver's own words is not touched.
+        // A volume in the CSI driver's own words stays unchanged.
         let own = CsiVolume { from: None, ..given };
         assert_eq!(volume(own.clone()).unwrap().0, own);
     }
@@ -198,7 +201,7 @@ mod tests {
             ("fstab/cifs", "nfs.csi.k8s.io"),
             ("acme/cifs", SMB),
             ("fstab/cifs", "*"),
-            // They need the object, a Secret that kubelet does not hand over, or to be attached.
+            // These need the object, a Secret that kubelet does not pass on, or an attached volume.
             ("oracle/oci", "blockvolume.csi.oraclecloud.com"),
             ("ceph.rook.io/rook", "rook-ceph.rbd.csi.ceph.com"),
             ("ceph.rook.io/", "rook-ceph.rbd.csi.ceph.com"),
@@ -221,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The driver has checked what its author wrote, which are no mount flags yet.
+    /// The driver's check has seen the author's words, before they became mount flags.
     #[test]
     fn no_way_lifts_what_a_policy_forbids() {
         let lists = |becomes: &Becomes| match becomes {

@@ -1,44 +1,45 @@
-//! What a reader of a translated object has to know.
+//! Warnings for the reader of a translated object.
 
 use flexvol_protocol::text::one_line;
 use std::fmt;
 
-/// A change beside the source, or something that works otherwise than it looks.
+/// Change beside the source, or a difference between what the object says and what happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// The reclaim policy was this, and is `Retain`.
+    /// The reclaim policy was this, and is now `Retain`.
     Retained(String),
     /// The reclaim policy is this again.
     PolicyRestored(String),
-    /// What named its provisioner is left out.
+    /// The annotations and finalizers of its provisioner are removed.
     ProvisionerRemoved,
-    /// Its first access mode is `ReadOnlyMany`, which FlexVolume never looked at.
+    /// Its first access mode is `ReadOnlyMany`, which FlexVolume ignored.
     ReadOnlyNow,
-    /// `readOnly` of a `PersistentVolume`, which kubelet reads neither before nor after.
+    /// The `PersistentVolume` has `readOnly`, which kubelet reads neither before nor after.
     ReadOnlyIgnored,
     /// `claimRef` has no UID: a claim that was bound to the volume before stays `Lost`.
     ClaimWithoutUid,
-    /// The CSI volume is not the one that the translation made: what was changed is lost.
+    /// The CSI volume was changed after its translation; the changes are lost.
     Drift,
-    /// Nothing is known of the driver of a pod's volume: `flexvold csi` refuses it if the driver
+    /// The driver of a pod's volume is not known: `flexvold csi` refuses the volume if the driver
     /// attaches.
     MayAttach,
-    /// What there is to know of the pod's volume of this name.
+    /// Warning about the pod's volume of this name.
     Volume(String, Box<Warning>),
-    /// An option, or a mount option, that is left out, and why nothing is lost.
+    /// An option, or a mount option, is left out; the second text is the reason why nothing is
+    /// lost.
     Ignored(String, &'static str),
-    /// What is not the same with the CSI driver.
+    /// Difference in the behaviour of the CSI driver.
     Differs(&'static str),
-    /// Its access modes are `ReadWriteOnce` alone.
+    /// Its access modes are now `ReadWriteOnce` alone.
     OneWriter,
-    /// This Secret has to be made, with these keys.
+    /// This Secret has to be created, with these keys.
     SecretToMake(String, String),
-    /// It has no way to the CSI driver, and stays what it is: the driver.
+    /// Volumes of this driver cannot be translated for the CSI driver; the volume stays as it is.
     Left(String),
 }
 
 impl Warning {
-    /// Its name for programs.
+    /// Returns the name for programs.
     pub fn id(&self) -> &'static str {
         match self {
             Self::Retained(_) => "retained",

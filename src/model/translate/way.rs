@@ -1,4 +1,4 @@
-//! Where a volume goes, and what it becomes there.
+//! Choice of the CSI driver for a volume, and the volume's form there.
 
 use super::flex_volume::{FlexVolume, is_subdomain};
 use super::original::set;
@@ -9,30 +9,30 @@ use crate::csi::{handle, name};
 use flexvol_protocol::DriverName;
 use serde_json::{Map, Value, json};
 
-/// Which CSI driver volumes shall go to.
+/// CSI driver to which volumes are translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To<'a> {
     /// `flexvold csi` over the same FlexVolume driver.
     Flexvold,
-    /// The driver of this name. What has no way there stays what it is.
+    /// The driver of this name. A volume that cannot be translated for it stays as it is.
     Driver(&'a str),
 }
 
 impl<'a> To<'a> {
-    /// Which way a `csi` has come.
+    /// Returns the target for which a `csi` was translated.
     pub(super) fn of(csi: Option<&'a Value>) -> Self {
         let driver = csi.and_then(|csi| csi.get("driver")).and_then(Value::as_str).unwrap_or_default();
         if is_target(driver) { Self::Driver(driver) } else { Self::Flexvold }
     }
 }
 
-/// Whether volumes of some FlexVolume driver, or of one of Kubernetes' own plugins, can go to the
-/// CSI driver of this name.
+/// Reports whether volumes of some FlexVolume driver, or of one of Kubernetes' own plugins, can be
+/// translated for the CSI driver of this name.
 pub fn is_target(driver: &str) -> bool {
     TARGETS.iter().any(|target| target.to == driver) || in_tree::is_target(driver)
 }
 
-/// The CSI drivers that volumes can go to, beside `flexvold csi`.
+/// Returns the CSI drivers for which volumes can be translated, besides `flexvold csi`.
 pub fn target_names() -> Vec<&'static str> {
     let rows = TARGETS.iter().map(|target| target.to);
     let mut all: Vec<_> = rows.chain(in_tree::PLUGINS.iter().map(|plugin| plugin.to)).collect();
@@ -40,16 +40,16 @@ pub fn target_names() -> Vec<&'static str> {
     all
 }
 
-/// Where a volume goes.
+/// Way from a FlexVolume driver to a CSI driver.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
-    /// To `flexvold csi`: the options are the attributes.
+    /// `flexvold csi`: the options are the attributes.
     Served,
-    /// By a row of the table.
+    /// A row of the table.
     Row(&'static Target),
 }
 
-/// A volume for its CSI driver.
+/// Volume in the form for its CSI driver.
 pub(super) struct Csi {
     /// `spec.csi`, or `csi` of a pod's volume.
     pub(super) source: Value,
@@ -58,7 +58,7 @@ pub(super) struct Csi {
 }
 
 impl Way {
-    /// `None` if there is none.
+    /// Finds the way for a driver; `None` if there is no way.
     pub(super) fn of(driver: &DriverName, to: To<'_>) -> Option<Self> {
         let full = driver.to_string();
         match to {
@@ -71,7 +71,7 @@ impl Way {
         }
     }
 
-    /// `csi`; `place` says what only a `PersistentVolume` has.
+    /// Makes `csi`. `place` has what only a `PersistentVolume` provides.
     pub(super) fn csi(self, flex: &FlexVolume<'_>, place: Place<'_>) -> Result<Csi, Reason> {
         let secret = match place {
             Place::Volume { claim, .. } => flex.secret(claim)?,
@@ -95,16 +95,16 @@ impl Way {
     }
 }
 
-/// Where a volume is written.
+/// Object that contains a volume.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'a> {
-    /// It is a `PersistentVolume`: its name, the namespace of its claim, and the whole.
+    /// A `PersistentVolume`: its name, the namespace of its claim, and the whole object.
     Volume { name: &'a str, claim: Option<&'a str>, object: &'a Value },
-    /// In a pod.
+    /// A pod.
     Pod,
 }
 
-/// A volume for `flexvold csi`.
+/// Makes a volume for `flexvold csi`.
 fn served(flex: &FlexVolume<'_>, place: Place<'_>, secret: Option<Value>) -> Csi {
     let mut source = flex.source();
     if let Place::Volume { name, .. } = place {
@@ -116,7 +116,7 @@ fn served(flex: &FlexVolume<'_>, place: Place<'_>, secret: Option<Value>) -> Csi
     Csi { source: source.into(), mount_options: Vec::new(), warnings: Vec::new() }
 }
 
-/// A volume that is made by a row.
+/// Volume that is made by a row of the table.
 struct Made {
     row: &'static Target,
     source: Map<String, Value>,
@@ -124,7 +124,7 @@ struct Made {
 }
 
 impl Made {
-    /// What a volume and one in a pod have in common.
+    /// Makes what a `PersistentVolume` and a volume in a pod have in common.
     fn new(flex: &FlexVolume<'_>, row: &'static Target) -> Result<Self, Reason> {
         if flex.has_secret() && matches!(row.secret, Login::None | Login::Own(..)) {
             return Err(Reason::NoSecret(row.to));
@@ -166,7 +166,7 @@ impl Made {
         if handle.len() <= handle::LIMIT { Ok(handle) } else { Err(Reason::Name) }
     }
 
-    /// The Secret of a `PersistentVolume`.
+    /// Adds the Secret of a `PersistentVolume`.
     fn login(&mut self, secret: Option<Value>) -> Result<(), Reason> {
         let (field, secret) = match (self.row.secret, secret) {
             (Login::Own(name, namespace, keys), _) => {
@@ -198,7 +198,8 @@ impl Made {
         self.applied.warnings.push(Warning::SecretToMake(name, keys));
     }
 
-    /// Such a driver reads the Secret itself.
+    /// Moves the Secret's name and the mount options to the attributes: a driver with inline
+    /// volumes reads the Secret itself.
     fn inline(&mut self, secret: Option<Value>) -> Result<(), Reason> {
         let Inline::Attributes(secret_name, list) = self.row.inline else {
             return Err(Reason::NoInline(self.row.to));

@@ -1,4 +1,4 @@
-//! The steps of a bind: make its source, and show it.
+//! Steps of a bind mount: create its source, and mount it.
 
 use super::context::{Context, denied, open_place};
 use super::record;
@@ -16,10 +16,10 @@ use flexvol_protocol::mount_options::MountFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Directories that are made above the one a volume asks for.
+/// Mode and owner of directories above the one that a volume asks for.
 const ABOVE: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
 
-/// How a bind is made.
+/// Properties of a bind mount.
 pub(super) struct Binding {
     pub(super) recursive: bool,
     pub(super) flags: MountFlags,
@@ -27,9 +27,9 @@ pub(super) struct Binding {
 }
 
 impl Context<'_> {
-    /// The lock keeps every bind of this root out until the call has succeeded or removed the
-    /// directory again: another pod that showed it in between would be left with a directory that
-    /// has no name.
+    /// Creates the directory of a bind. The lock keeps every other bind of this root out until the
+    /// call has succeeded or has removed the directory again. Otherwise another pod could show the
+    /// directory in between, and would be left with a directory that has no name.
     pub(super) fn make_directory(&mut self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
         let Allowed { root, below } = self.settings.policy.bind_source(path)?;
         self.lock_sources(&root, Hold::Alone)?;
@@ -42,8 +42,8 @@ impl Context<'_> {
         Ok((!made.is_empty()).then_some(Undo::RemoveDirectories(root, made)))
     }
 
-    /// Held until the call ends. Not on the root itself: a tenant to whom it is shown could hold
-    /// that for ever.
+    /// Locks the sources below a root until the call ends. The lock is not on the root itself: a
+    /// tenant whose pod shows the root could hold such a lock forever.
     fn lock_sources(&mut self, root: &Path, hold: Hold) -> Result<()> {
         if self.sources.is_none() {
             let path = record::root_lock_path(mount::identity(openat_beneath::open_root(root)?.as_fd())?);

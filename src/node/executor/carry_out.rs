@@ -1,9 +1,9 @@
-//! How every plan is carried out: look (is the goal reached already, or the target in use by
-//! something else?), perform each step, look again, and if anything failed undo the performed steps
-//! in reverse order and say what could not be undone.
+//! Execution of every plan: look (is the goal reached already, or is the target in use by something
+//! else?), perform each step, look again. If anything fails, undo the performed steps in reverse
+//! order and report what could not be undone.
 //!
-//! What a step means on a real node is `dispatch`'s business; the tests here put
-//! a [`Node`] of their own in its place and let any step fail.
+//! `dispatch` defines what a step means on a real node; the tests here use their own [`Node`] and
+//! let any step fail.
 
 use crate::hints::to_failure;
 use anyhow::Result;
@@ -12,50 +12,51 @@ use flexvol_model::plan::{Goal, Plan, Step};
 use flexvol_protocol::failure::{Code, Failure};
 use std::fmt::Display;
 
-/// How the node stands to a goal.
+/// State of the node relative to a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetState {
     /// Reached: there is nothing to do.
     Reached,
     /// Not reached, and nothing is in the way.
     Open,
-    /// The target is taken; by what, and what to do about it.
+    /// The target is in use; by what, and what to do about it.
     Conflict(String),
 }
 
-/// What plans are carried out on.
+/// Node on which plans are carried out.
 pub trait Node {
-    /// How a performed step is undone; its text names what is left if that fails.
+    /// Undo of a performed step; its text names what is left if the undo fails.
     type Undo: Display;
 
-    /// How things stand. Never asks a server that may be dead.
+    /// Returns the state of the node. Never asks a server that may be dead.
     fn look(&mut self, goal: &Goal) -> Result<TargetState>;
 
-    /// Performs one step, which may have been performed before; what undoes it, if it changed
-    /// anything. A step that fails leaves nothing of itself.
+    /// Performs one step, which may have been performed before. Returns its undo if it changed
+    /// anything. A step that fails leaves nothing behind.
     fn perform(&mut self, step: &Step) -> Result<Option<Self::Undo>>;
 
-    /// Whether the goal is reached now, looked at independently of what `perform` believes.
+    /// Fails unless the goal is reached now. Checks the node, and does not rely on what `perform`
+    /// reported.
     fn confirm(&mut self, goal: &Goal) -> Result<()>;
 
-    /// Called once before the first [`undo`](Self::undo): whatever time was left, this is other
-    /// time.
+    /// Called once before the first [`undo`](Self::undo), which does not depend on the time that
+    /// the call has left.
     fn begin_undo(&mut self) {}
 
-    /// Takes back what `perform` did.
+    /// Undoes what `perform` did.
     fn undo(&mut self, undo: &Self::Undo) -> Result<()>;
 }
 
-/// Whether [`apply`] found anything to do.
+/// Outcome of a successful [`apply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The goal was reached before.
+    /// The goal had been reached before.
     Already,
-    /// It is now.
+    /// The steps were performed.
     Now,
 }
 
-/// Makes a plan true in `node`, or leaves the node as it was.
+/// Carries out a plan on `node`, or leaves the node as it was.
 pub fn apply<W: Node>(node: &mut W, plan: &Plan) -> Result<Applied, Failure> {
     match node.look(&plan.goal).map_err(|error| to_failure(named(error, "look at the target")))? {
         TargetState::Reached => return Ok(Applied::Already),
@@ -76,8 +77,8 @@ fn carry_out<W: Node>(node: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> Re
     node.confirm(&plan.goal).map_err(|error| named(error, "look whether it is done"))
 }
 
-/// What the kernel says says nothing without what was being done. Most say so where they know most
-/// of it.
+/// Adds the action to a bare kernel error, which says nothing without it. Most errors get their
+/// action where more about it is known.
 fn named(error: anyhow::Error, doing: &'static str) -> anyhow::Error {
     if is_bare(&error) { error.context(doing) } else { error }
 }
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
     use flexvol_protocol::TargetPath;
 
-    /// Performs by noting names; the step or undo of the given number fails.
+    /// Test node that notes what it performs; the step or undo of the given number fails.
     #[derive(Default)]
     struct Notebook {
         standing: Option<TargetState>,

@@ -1,4 +1,4 @@
-//! What Ceph's volumes have in common on a node: a monitor that answers, and the user's key.
+//! Common parts of Ceph volumes on a node: a monitor that answers, and the user's key.
 
 use super::context::Reached;
 use super::network::allowed;
@@ -15,11 +15,12 @@ use flexvol_protocol::secret::Secret;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What a decoded key begins with: its type, the time when it was made, and how long it is.
+/// Size of a decoded key's header, in bytes: its type, its creation time, and the key's length.
 const HEAD: usize = 12;
 
-/// The first monitor that answers; if none does, what each of them did. It is called by its address
-/// and port, which is all that the kernel knows it by, and it tells the kernel of the others.
+/// Returns the first monitor that answers; if none does, the error says what each of them did. The
+/// name is the address and port: the kernel knows a monitor only by these, and learns the others
+/// from it.
 pub(super) fn reach(cluster: &Cluster, policy: &Policy, deadline: &Deadline) -> Result<Reached> {
     let mut failures: Vec<Failure> = Vec::new();
     for monitor in &cluster.monitors {
@@ -30,7 +31,7 @@ pub(super) fn reach(cluster: &Cluster, policy: &Policy, deadline: &Deadline) -> 
     }
     let code = failures.first().map_or(Code::BadOptions, Failure::code);
     let texts: Vec<_> = failures.iter().map(Failure::message).collect();
-    // Who is denied by the policy has its fix.
+    // A denial by the policy already contains the fix.
     let fix = if failures.iter().all(|failure| failure.code() == Code::Denied) {
         ""
     } else {
@@ -62,7 +63,7 @@ fn try_monitor(
     Err(last.context("has no address")?)
 }
 
-/// A key as Ceph prints it, in the form that the kernel takes.
+/// Decodes a key that Ceph has printed into the form that the kernel takes.
 pub(super) fn decode(key: &Secret) -> Result<Secret> {
     let malformed = || {
         let text =
@@ -80,7 +81,7 @@ pub(super) fn decode(key: &Secret) -> Result<Secret> {
     Ok(bytes)
 }
 
-/// The key of a user in a keyring, a file of sections that are called as users are.
+/// Returns a user's key in a keyring, a file with a section for each user.
 pub(super) fn key_of(user: &str, keyring: &str) -> Option<Secret> {
     let head = format!("[client.{user}]");
     let of_user = keyring.lines().map(str::trim).skip_while(|line| *line != head).skip(1);

@@ -1,9 +1,10 @@
-//! The step of clones: fresh for each mount, and shown once they are complete.
+//! Step of clones: each mount gets a fresh clone, which appears when it is complete.
 //!
-//! git runs with a home directory of ours and nothing of the node's: no configuration, no hooks, no
-//! templates, no askpass. What it is to keep secret is in that home, in memory, and gone before
-//! anybody sees the clone. On the node's disk the clone lies where only root can enter, so that the
-//! node's other users do not see it; in memory it has no other place than the mount.
+//! git runs with a home directory of ours and uses nothing of the node: no configuration, no hooks,
+//! no templates, no askpass. Its secrets are in that home, in memory, and are removed before
+//! anybody sees the clone. A clone on the node's disk lies in a directory that only root can enter,
+//! so that the node's other users do not see it; a clone in memory has no other place than the
+//! mount.
 
 use super::context::{Context, open_place};
 use super::daemon;
@@ -30,20 +31,20 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the clone's files are without: pods run as anybody.
+/// Umask for the clone's files: pods run as any user.
 const UMASK: u32 = 0o022;
 
-/// The clone in its directory or memory.
+/// Name of the clone in its directory or memory.
 const TREE: &str = "tree";
 
-/// What the mount table says where a clone is in memory: type and source.
+/// Entry of a clone in memory in the mount table: type and source.
 const MEMORY: &str = "tmpfs";
 const NAME: &str = "flexvol-clone";
 
-/// Where all that the server has is put if it hands out no single commits.
+/// Refspecs of everything, for a server that does not serve single commits.
 const EVERYTHING: [&str; 2] = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
 
-/// The step.
+/// Performs the step.
 pub(super) fn checkout(context: &mut Context<'_>, checkout: &Checkout) -> Result<Option<Undo>> {
     let home = Home::of(&checkout.target);
     home.end(Duration::ZERO).context("remove what a killed call left")?;
@@ -51,7 +52,7 @@ pub(super) fn checkout(context: &mut Context<'_>, checkout: &Checkout) -> Result
     daemon::undo_of(&checkout.target, shown)
 }
 
-/// Whether a mount at the target shows this directory of the clone that was made for it.
+/// Reports whether a mount at the target shows this directory of the clone that was made for it.
 pub(super) fn is_shown(
     target: &TargetPath,
     directory: Option<&Path>,
@@ -60,7 +61,7 @@ pub(super) fn is_shown(
 ) -> Result<bool> {
     let below = Path::new(TREE).join(directory.unwrap_or(Path::new("")));
     let below: PathBuf = below.components().collect();
-    // The node's disk may be memory as well.
+    // The type alone is not enough: the node's disk may be memory as well.
     if entry.file_system == MEMORY && entry.source == NAME {
         return Ok(entry.root == Path::new("/").join(below));
     }
@@ -69,14 +70,14 @@ pub(super) fn is_shown(
     Ok(shown.map(|shown| mount::identity(shown.as_fd())).transpose()? == Some(mounted.root))
 }
 
-/// The mount's id.
+/// Makes the clone and mounts it. Returns the mount's id.
 fn shown(checkout: &Checkout, home: &Home, tools: Tools<'_>) -> Result<u64> {
     let place = open_place(&checkout.target)?;
     home.make(false, true)?;
     let masked = home.write(&checkout.files, tools)?;
     let clone = Clone { checkout, home, masked, tools, tree: home.scratch.join(TREE) };
     if let Some(size) = checkout.size {
-        // Only a mount that is in our own table can be handed on.
+        // A mount can be handed on only while it is in our own mount table.
         let tree = namespace::privately(|| {
             namespace::cover(NAME, &home.scratch, Some(size))?;
             mount::tree(&binding(clone.make()?.as_fd(), checkout.flags))
@@ -93,7 +94,7 @@ fn binding(source: BorrowedFd<'_>, flags: MountFlags) -> BindMount<'_> {
     BindMount { source, recursive: false, flags, propagation: Propagation::Private, lift: false }
 }
 
-/// One clone that is being made.
+/// Clone that is being made.
 struct Clone<'a> {
     checkout: &'a Checkout,
     home: &'a Home,
@@ -103,7 +104,7 @@ struct Clone<'a> {
 }
 
 impl Clone<'_> {
-    /// What is to be shown, opened.
+    /// Makes the clone, and opens the directory to be shown.
     fn make(&self) -> Result<OwnedFd> {
         directory::make_private(&self.tree)?;
         process::with_umask(UMASK, || self.fetch())

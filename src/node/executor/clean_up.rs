@@ -1,5 +1,4 @@
-//! What is done after a call that was killed on its way: by its supervisor at once, or by the next
-//! call.
+//! Cleanup after a call that was killed halfway: by its supervisor at once, or by the next call.
 
 use super::record::{self, Record};
 use super::unmount::{MOST_LAYERS, has_dead_device, take_off};
@@ -14,14 +13,15 @@ use flexvol_linux::proc::process;
 use flexvol_protocol::TargetPath;
 use std::time::Duration;
 
-/// How long cleaning up waits for the lock; whoever else has it knows what to do about the target.
+/// Limit for the cleanup to wait for the lock; another call that has it takes care of the target.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a mount or a device is asked whether it is alive, and how long a store may take to go.
+/// Limit for a mount or a device to prove that it is alive, and for a store to be detached.
 const HEALTH_WAIT: Duration = Duration::from_secs(3);
 
-/// Who served the mount of a killed call may have been killed with it, or was among what it had
-/// left running. kubelet would mount again for ever, and never unmount.
+/// Unmounts a dead mount at the target: otherwise kubelet would mount again and again, and never
+/// unmount. The program that served the mount of a killed call may have been killed with the call,
+/// or ended as one of the processes that the call had left running.
 pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
@@ -33,31 +33,30 @@ pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
     }
 }
 
-/// What a killed call may have left at its target.
+/// Mounts that a killed call may have left at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Every mount: it was an unmount.
+    /// Every mount: the call was an unmount.
     All,
-    /// What was mounted since the call began, when this mount or none was there.
+    /// Mounts made since the call began; at that time this one was on top, or there was none.
     Since(Option<u64>),
 }
 
-/// What became of a killed call.
+/// State of a killed call's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worker {
-    /// It is gone, and with it its lock.
+    /// The worker has ended, and its lock is released.
     Gone,
-    /// It sits in the kernel and may hold its lock until it can be killed.
+    /// The worker is blocked in the kernel, and may hold its lock until it can be killed.
     Stuck,
 }
 
-/// For when a call was killed on its way: takes off what it left, waiting for nothing that may
-/// hang.
+/// Unmounts what a call has left that was killed halfway; waits for nothing that may hang.
 ///
-/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung
-/// in the kernel already; an unmount whose worker merely died must not tear a living volume from
-/// its users. A mount with a record of another call belongs to that one, which succeeded, and is
-/// not taken for what a mount left.
+/// A lazy unmount is used for a mount that was only just made, which no program uses yet, and for
+/// one that has already hung in the kernel. After an unmount whose worker merely died, it is not
+/// used: it would take a live volume away from its users. A mount with a record of another call
+/// belongs to that call, which succeeded; it does not count as left by a failed mount.
 pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let _lock = match worker {
         Worker::Gone => {
@@ -83,7 +82,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     }
     if daemon::is_left(target) {
         daemon::sweep(target)?;
-        // Until it had ended it could still mount.
+        // The daemon could still mount until it had ended.
         if !uncover(&place, stays, take_off)? {
             return Ok(());
         }
@@ -92,8 +91,8 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     store::sweep(target, Tools::of_host(&Deadline::for_undo(HEALTH_WAIT)))
 }
 
-/// Takes off one mount after the other; whether the directory was reached, and not a mount that
-/// stays.
+/// Unmounts one mount after the other. Returns true if the directory was reached, and false at a
+/// mount that stays.
 fn uncover(place: &Place, stays: impl Fn(u64) -> bool, take_off: impl Fn() -> Result<()>) -> Result<bool> {
     for _ in 0..MOST_LAYERS {
         match place.look()? {

@@ -1,5 +1,4 @@
-//! What the steps of one call share: its settings and deadline, and what one step hands to the
-//! next.
+//! State that the steps of one call share: settings, deadline, and what one step hands to the next.
 
 use super::Task;
 use super::disk::DeviceContext;
@@ -14,7 +13,7 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Fields, TargetPath};
 use std::path::Path;
 
-/// One call's view of the node, and what its steps hand to each other.
+/// View of the node for one call, and what its steps hand to each other.
 pub(super) struct Context<'a> {
     pub(super) driver: &'a str,
     pub(super) directory: Option<&'a str>,
@@ -27,23 +26,23 @@ pub(super) struct Context<'a> {
     pub(super) fields: Fields,
     pub(super) mount_id: Option<u64>,
     pub(super) unique_mount_id: Option<u64>,
-    /// Device and inode of its root.
+    /// Device and inode of the mount's root.
     pub(super) mount_root: Option<(u64, u64)>,
     pub(super) sources: Option<SharedLock>,
 }
 
-/// The server that a call uses.
+/// Server that a call uses.
 #[derive(Debug)]
 pub(super) struct Reached {
-    /// As the volume spells it.
+    /// Name as the volume spells it.
     pub(super) name: String,
     pub(super) address: String,
     pub(super) client: String,
 }
 
 impl<'a> Context<'a> {
-    /// A view for one call. `asked` is what would be recorded, to tell a repetition from a
-    /// contradiction.
+    /// Creates the view for one call. `asked` is what would be recorded; it distinguishes a
+    /// repeated call from a contradicting one.
     pub(super) fn new(task: &Task<'a>, deadline: Deadline, asked: Option<Asked>) -> Self {
         Self {
             driver: task.driver,
@@ -62,18 +61,18 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The helper programs of this call.
+    /// Returns access to the helper programs of this call.
     pub(super) fn tools(&self) -> Tools<'_> {
         Tools { runner: self.runner, deadline: &self.deadline }
     }
 
-    /// The mount this call made: its id and, where the kernel has one, the id that is never used
-    /// again.
+    /// Returns the ids of the mount that this call made: the id and, if the kernel has one, the id
+    /// that is never used again.
     pub(super) fn mount_ids(&self) -> Option<(u64, Option<u64>)> {
         Some((self.mount_id?, self.unique_mount_id))
     }
 
-    /// What the reply says besides Success.
+    /// Returns the reply's fields besides the status.
     pub(super) fn into_fields(self) -> Fields {
         self.fields
     }

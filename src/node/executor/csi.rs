@@ -1,9 +1,9 @@
-//! A CSI driver's volume, which the node's agent publishes at the target and takes away again.
+//! Volume of a CSI driver: the node's agent publishes it at the target and unpublishes it.
 //!
-//! Before the agent is asked a note is written, which stays until it is taken away: so an unmount
-//! knows that there is something to tell, mounted or not. An unmount does not fail without an
-//! agent: what is mounted at the target is unmounted here, and the agent finds out once kubelet has
-//! removed the directory; it removes the note as well, where no unmount came.
+//! A note is written before the agent is asked, and stays until the volume is unpublished. So an
+//! unmount knows that it has to tell the agent, whether the volume is mounted or not. An unmount
+//! does not fail without an agent: the mount at the target is unmounted here, and the agent notices
+//! once kubelet has removed the directory. If no unmount comes, the agent also removes the note.
 
 use super::context::{Context, open_place};
 use super::record;
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the agent may take to undo what it has just done.
+/// Limit for the agent to undo what it has just done.
 const UNDO_WAIT: Duration = Duration::from_secs(5);
 
 impl Context<'_> {
@@ -40,7 +40,7 @@ impl Context<'_> {
         files::make_directories(&paths::run(paths::PUBLISHED), 0o700)?;
         let was_asked = note(target).exists();
         files::replace_unsynced(&note(target), target.to_string().as_bytes())?;
-        // What of it fails halfway the agent undoes, or goes on with when kubelet asks again; an
+        // If this fails halfway, the agent rolls back, or continues when kubelet asks again. An
         // agent that has ended meanwhile is asked again at once.
         let mut asked = self.ask_to_publish(socket, &params);
         let is_unheard = !was_asked && asked.as_ref().is_err_and(agent_client::is_missing);
@@ -52,7 +52,7 @@ impl Context<'_> {
             if is_unheard || agent_client::is_final(&error) {
                 let _ = files::forget(&note(target));
             }
-            // kubelet would take what is mounted for done, and not apply the fsGroup.
+            // kubelet would take a mount that is left for a success, and not apply the fsGroup.
             return Err(match unmount::take_off(&place) {
                 Ok(()) => error,
                 Err(left) => to_failure(error).with_residue(format!("a mount at {target}: {left:#}")).into(),
@@ -64,7 +64,7 @@ impl Context<'_> {
         Ok(Some(Undo::Unpublish(socket.to_owned(), target.clone())))
     }
 
-    /// Whoever asks has no Secret: kubelet hands it to `mount` alone.
+    /// Expands the volume without a Secret: kubelet passes the Secret only to `mount`.
     pub(super) fn expand(&self, socket: &Path, volume: &CsiVolume, size: u64) -> Result<()> {
         let params = format!(r#"{{"volume":{},"size":{size}}}"#, serde_json::to_string(volume)?);
         let patience = AGENT_WAIT.min(self.deadline.remaining());
@@ -76,14 +76,14 @@ impl Context<'_> {
         agent_client::ask(socket, ("csi.publish", params), &self.deadline, patience).map(drop)
     }
 
-    /// The note goes with what is published, also where no agent was there to be told.
+    /// Unpublishes the volume. The note is removed, too, even if there was no agent to tell.
     pub(super) fn unpublish(&self, socket: &Path, target: &TargetPath) -> Result<()> {
         let Some(place) = Place::open(target)? else {
             files::forget(&note(target))?;
             return Ok(());
         };
         self.refuse_foreign(target)?;
-        // Half of the time is left to unmount it here.
+        // The other half of the time is for the unmount here.
         let deadline = Deadline::after(self.deadline.remaining() / 2);
         let top = unmount::mount_at(target);
         let is_there = note(target).exists() || !matches!(place.look()?, Look::Missing | Look::Plain(_));
@@ -91,7 +91,7 @@ impl Context<'_> {
         let ask = || agent_client::ask(socket, ("csi.unpublish", &target_of(target)), &deadline, patience);
         let mut asked = ask();
         if asked.as_ref().is_err_and(agent_client::is_refusal) {
-            // Of several mounts a CSI driver takes off one, and fails.
+            // If several mounts are at the target, a CSI driver unmounts one, and fails.
             unmount::uncover(&place)?;
             if unmount::mount_at(target) != top {
                 asked = ask();
@@ -99,8 +99,8 @@ impl Context<'_> {
         }
         match asked {
             Err(error) if agent_client::is_refusal(&error) => {
-                // A CSI driver that has not unstaged it may have removed the directory, and kubelet
-                // comes again only as long as that is there.
+                // A CSI driver that has not unstaged the volume may have removed the directory, and
+                // kubelet retries only as long as it exists.
                 let _ = place.make_directory();
                 return Err(error);
             }
@@ -111,12 +111,12 @@ impl Context<'_> {
     }
 }
 
-/// Whether the agent was asked for something at this target.
+/// Reports whether the agent was asked to publish a volume at this target.
 pub(super) fn is_published(context: &Context<'_>, target: &TargetPath) -> bool {
     context.driver == "csi" && note(target).exists()
 }
 
-/// Takes away what has just been published.
+/// Unpublishes what has just been published.
 pub(super) fn undo(socket: &Path, target: &TargetPath) -> Result<()> {
     let deadline = Deadline::for_undo(UNDO_WAIT);
     agent_client::ask(socket, ("csi.unpublish", &target_of(target)), &deadline, Duration::ZERO)?;
@@ -132,7 +132,7 @@ fn target_of(target: &TargetPath) -> String {
     format!(r#"{{"target":{}}}"#, Value::from(target.to_string()))
 }
 
-/// As they are sent, with the secrets, which are text by now.
+/// Formats the parameters of a request, with the secrets, which are text by now.
 fn params(volume: &CsiVolume, secrets: &BTreeMap<String, Secret>) -> Result<String> {
     let secrets = secrets.iter().map(|(key, secret)| {
         let text = String::from_utf8_lossy(secret.expose());

@@ -1,13 +1,14 @@
-//! The steps of the drivers whose mounts are served by a program: FUSE.
+//! Steps of drivers whose mounts are served by a program: FUSE.
 //!
-//! * What the program reads lies in a [`Private`] directory below /run, found again by the target's
-//!   name alone: a lost record does not matter.
-//! * It counts as mounted when the mount is there and answers, asked by a process that may hang.
-//! * If it ends before, its last words are the reason; whatever it started is ended, its files are
-//!   removed.
-//! * The unmount lets it write back what pods have written, then ends it with all it has started.
-//!   If it does not answer any more it is ended first, because a mount whose server is gone cannot
-//!   be unmounted otherwise.
+//! * The program's input lies in a [`Private`] directory below /run. The target's name alone is
+//!   enough to find it again: a lost record does not matter.
+//! * The volume counts as mounted when the mount exists and answers. Another process asks it,
+//!   because that may hang.
+//! * If the program ends earlier, its last words are the reason. Everything it started is ended,
+//!   and its files are removed.
+//! * The unmount lets the program write back what pods have written, then ends it with all it has
+//!   started. A program that does not answer any more is ended first, because a mount whose server
+//!   is gone cannot be unmounted otherwise.
 
 use super::context::{Context, open_place};
 use super::home::Home;
@@ -31,34 +32,34 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a daemon is looked at until it has mounted.
+/// Pause between two looks at a daemon that has not mounted yet.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long a mount that was just made is asked at a time; in between it is looked whether the
-/// daemon is alive.
+/// Limit for one health check of a mount that was just made; between two checks the daemon itself
+/// is checked.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How long a first listing may take: a server may have a million names for it, and be well.
+/// Limit for a first listing: a healthy server may have to list a million names.
 const FIRST_LISTING_WAIT: Duration = Duration::from_secs(20);
 
-/// How long a mount that is to be unmounted is asked before it counts as silent.
+/// Limit for the answer of a mount that is to be unmounted; then it counts as silent.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// How much of davfs2's index is read, in bytes.
+/// Limit for davfs2's index, in bytes.
 const INDEX_LIMIT: usize = 1 << 24;
 
-/// What is kept of an unmount's time for what follows the daemon's own.
+/// Part of an unmount's time that is reserved for the work after the daemon's end.
 const RESERVE: Duration = Duration::from_secs(5);
 
-/// Takes the identities of the node away from a program: root's Kerberos tickets and the machine's
-/// role in a cloud are not for tenants.
+/// Removes the identities of the node from a program's environment: root's Kerberos tickets and the
+/// machine's role in a cloud are not for tenants.
 pub(super) fn without_identity(program: Invocation) -> Invocation {
     let nothing = [("KRB5CCNAME", "FILE:/dev/null"), ("KRB5_CLIENT_KTNAME", "FILE:/dev/null")];
     let program = nothing.into_iter().fold(program, |program, (name, value)| program.env(name, value));
     program.env("AWS_EC2_METADATA_DISABLED", "true")
 }
 
-/// Starts it with all it needs.
+/// Starts the daemon with everything it needs.
 fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Served> {
     let pod = mount_pod::of(context, &daemon.target)?;
     let root = tools_root::of(context)?;
@@ -68,7 +69,7 @@ fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Served>
     runner.find(daemon.program)?;
     let mut helper = without_identity(Invocation::of(daemon.program));
     home.make(!daemon.log.is_empty(), daemon.scratch)?;
-    // Before anything is started there: whoever cleans up has to find it.
+    // The note comes before any start in the pod, so that the cleanup finds the pod.
     pod.as_ref().map_or(Ok(()), |pod| home.note(&pod.note()))?;
     let mut masked = home.write(&daemon.files, tools)?;
     if let Some(content) = &daemon.stdin {
@@ -110,7 +111,7 @@ fn probed(daemon: &Daemon, probe: Invocation, tools: Tools<'_>) -> Result<()> {
     }
 }
 
-/// The step.
+/// Performs the step.
 pub(super) fn serve(context: &Context<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
     let home = Home::of(&daemon.target);
     home.end(Duration::ZERO)
@@ -124,7 +125,7 @@ pub(super) fn serve(context: &Context<'_>, daemon: &Daemon) -> Result<Option<Und
     served
 }
 
-/// Unmounts what the daemon has mounted just before it was ended. Before that nothing was mounted.
+/// Unmounts what the daemon has mounted just before it was ended. Earlier, nothing was mounted.
 fn take_off_late(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
@@ -133,7 +134,7 @@ fn take_off_late(target: &TargetPath) -> Result<()> {
     }
 }
 
-/// The undo of the step if it was done. If it failed, what it left is removed here.
+/// Returns the undo of a step that succeeded. If it failed, removes what it left.
 pub(super) fn undo_of(target: &TargetPath, done: Result<()>) -> Result<Option<Undo>> {
     match done {
         Ok(()) => Ok(Some(Undo::EndDaemon(target.clone()))),
@@ -155,7 +156,7 @@ fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     let place = open_place(&daemon.target)?;
     let said = |running: &Served| said(daemon, home, running);
     loop {
-        // Asked before the mount is looked at: a daemon that has ended has mounted, or never will.
+        // Checked before the mount: a daemon that has ended has mounted by now, or never will.
         let ended = running.ended()?;
         let served = is_served(&place, MOMENT.min(context.deadline.remaining()));
         if has_given_up(daemon, &running) {
@@ -164,7 +165,7 @@ fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
         }
         if served {
             let restricted = mount::restrict(&place, daemon.flags, Way::Detached);
-            // Some mount before they know that there is nothing to mount.
+            // Some daemons mount before they know that there is nothing to mount.
             if restricted.is_ok() || matches!(place.look(), Ok(Look::Mount(_))) {
                 return restricted.and_then(|()| running.keep());
             }
@@ -190,17 +191,17 @@ fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     }
 }
 
-/// Whether it has said that it has nothing to serve, though it goes on or has mounted.
+/// Reports whether the daemon says that it has nothing to serve, though it runs on or has mounted.
 fn has_given_up(daemon: &Daemon, running: &Served) -> bool {
     !daemon.futile.is_empty() && running.words().contains(daemon.futile)
 }
 
-/// Whether the mount is there and answers.
+/// Reports whether the mount exists and answers.
 fn is_served(place: &Place, wait: Duration) -> bool {
     matches!(place.look(), Ok(Look::Mount(_))) && place.ask(wait) == Answer::Alive
 }
 
-/// The end of a message.
+/// Returns the end of a message: the daemon's last words.
 fn said(daemon: &Daemon, home: &Home, running: &Served) -> String {
     let words = match running.words() {
         words if words.is_empty() && !daemon.log.is_empty() => running.told(&home.log(daemon.log)),
@@ -212,7 +213,7 @@ fn said(daemon: &Daemon, home: &Home, running: &Served) -> String {
     }
 }
 
-/// Whether a daemon of this target, or anything of it, is left.
+/// Reports whether a daemon of this target, or anything that belongs to it, is left.
 pub(super) fn is_left(target: &TargetPath) -> bool {
     Home::of(target).is_left()
 }
@@ -222,7 +223,7 @@ pub(super) fn sweep(target: &TargetPath) -> Result<()> {
     if is_left(target) { Home::of(target).end(Duration::ZERO) } else { Ok(()) }
 }
 
-/// The step that unmounts.
+/// Performs the step that unmounts.
 pub(super) fn unmount(
     context: &Context<'_>,
     target: &TargetPath,
@@ -250,7 +251,7 @@ fn remove_traces(traces: &[PathBuf]) -> Result<()> {
     for trace in traces {
         let (Some(parent), Some(name)) = (trace.parent(), trace.file_name()) else { continue };
         if let Some(end) = name.as_encoded_bytes().strip_prefix(b"*") {
-            // One that stays holds up no volume.
+            // A leftover cache blocks no volume.
             let _ = remove_saved(parent, end);
         } else if trace.starts_with("/run") {
             Directory::open(parent)?.map_or(Ok(()), |parent| parent.remove(name))?;
@@ -259,8 +260,8 @@ fn remove_traces(traces: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the caches of davfs2 whose names end so, unless one has what no server has: then
-/// someone can still save it.
+/// Removes the caches of davfs2 whose names end with `end`. A cache with data that no server has
+/// stays: the data can still be saved by hand.
 fn remove_saved(parent: &Path, end: &[u8]) -> Result<()> {
     let Some(caches) = Directory::open(parent)? else { return Ok(()) };
     for name in caches.names()?.iter().filter(|name| name.as_encoded_bytes().ends_with(end)) {
@@ -272,8 +273,8 @@ fn remove_saved(parent: &Path, end: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether davfs2 says so, which it does once it has ended by itself: no file is newer than the
-/// server's, and none was put aside because the server did not take it.
+/// Reports whether davfs2's index says that all is saved. davfs2 writes that after a normal end: no
+/// file is newer than the server's, and none was put aside because the server did not take it.
 fn is_saved(index: &str) -> bool {
     let aside = index.rsplit_once("<d:backup>").and_then(|(_, rest)| rest.split_once("</d:backup>"));
     aside.is_none_or(|(aside, _)| !aside.contains("<d:reg>"))

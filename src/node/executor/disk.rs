@@ -1,5 +1,5 @@
-//! An attached device, as the steps that format, check and mount it see it: nothing here depends on
-//! where it comes from.
+//! Attached device, as the steps that format, check and mount it see it: nothing here depends on
+//! the device's origin.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::image_file::Formatting;
@@ -11,12 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// What the steps of one call hand to each other.
+/// State that the steps of one call hand to each other.
 #[derive(Default)]
 pub(super) struct DeviceContext {
     pub(super) lock: Option<Guard>,
     pub(super) device: Option<Box<dyn Disk>>,
-    /// Whether something is mounted from it already, or about to be.
+    /// True if something is mounted from the device already, or is about to be.
     pub(super) in_use: bool,
     pub(super) formatted: bool,
 }
@@ -38,55 +38,56 @@ impl AsFd for Guard {
     }
 }
 
-/// What holds a file system.
+/// Block device for a file system.
 pub(super) trait Disk: Any {
-    /// The word for it in messages.
+    /// Returns the word for it in messages.
     fn noun(&self) -> &'static str;
 
-    /// Which one, for people: the file, or where the device comes from.
+    /// Returns its name for people: the file, or the origin of the device.
     fn name(&self) -> String;
 
-    /// The device node, which cannot come to mean another device as long as this exists.
+    /// Returns the device node, which cannot become another device as long as this value exists.
     fn path(&self) -> &Path;
 
-    /// The open device.
+    /// Returns the open device.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Whether it cannot be written.
+    /// Reports whether the device is read-only.
     fn is_read_only(&self) -> bool;
 
-    /// Fails unless every byte is zero. With `sampled`, samples are enough where reading everything
+    /// Fails unless every byte is zero. With `sampled`, samples are enough if reading everything
     /// takes more than one call.
     fn prove_blank(&self, sampled: bool, tools: Tools<'_>) -> Result<()>;
 
-    /// The note of an earlier mkfs, which may have run for at most `allowed`.
+    /// Returns the state of an earlier mkfs from its note. That mkfs may have run for at most
+    /// `allowed`.
     fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting>;
 
-    /// Notes that an mkfs begins, which may run for at most `allowed`.
+    /// Notes that an mkfs begins; it may run for at most `allowed`.
     fn note_formatting(&self, allowed: Duration);
 
     /// Removes the note: the file system is complete and on the disk.
     fn forget_formatting(&self) -> Result<()>;
 
-    /// After an mkfs that has failed and ended: erases what it left, or notes it so that the next
-    /// call recognizes it.
+    /// Erases what a failed mkfs has left, after its end, or notes it so that the next call
+    /// recognizes it.
     fn blank_again(&self) -> Result<()>;
 }
 
 impl DeviceContext {
-    /// The device, if it is of this kind.
+    /// Returns the device, if it is of this kind.
     pub(super) fn device_as<D: Disk>(&self) -> Option<&D> {
         let device: &dyn Any = self.device.as_deref()?;
         device.downcast_ref()
     }
 
-    /// The same, to be changed.
+    /// Returns the device for changes, if it is of this kind.
     pub(super) fn device_as_mut<D: Disk>(&mut self) -> Option<&mut D> {
         let device: &mut dyn Any = self.device.as_deref_mut()?;
         device.downcast_mut()
     }
 
-    /// The same, taken out.
+    /// Takes the device out, and returns it if it is of this kind.
     pub(super) fn take_device_as<D: Disk>(&mut self) -> Option<Box<D>> {
         let device: Box<dyn Any> = self.device.take()?;
         device.downcast().ok()

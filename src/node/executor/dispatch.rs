@@ -1,4 +1,4 @@
-//! Which function carries out which step, and which one undoes it.
+//! Dispatch of each step to the function that performs it, and of each undo.
 
 use super::bind::Binding;
 use super::carry_out::{Node, TargetState};
@@ -22,14 +22,14 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long a mount may take to answer; one that is silent is not dead.
+/// Limit for a mount's answer; a silent mount is not dead.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
-/// How long undoing may take, after whatever the call itself took.
+/// Limit for the rollback, in addition to the time that the call itself took.
 const UNDO_TIME: Duration = Duration::from_secs(8);
 
-/// Whether the program that served a mount has ended: the kernel knows the root by heart, so a look
-/// does not tell.
+/// Reports whether the program that served a mount has ended. The kernel caches the mount's root,
+/// so a look does not tell.
 fn has_ended(place: &Place, mounted: Mounted) -> Result<bool> {
     let entry = mount_table::by_id(mounted.id)?;
     let is_served = entry.is_some_and(|entry| entry.file_system.starts_with("fuse"));
@@ -73,8 +73,8 @@ impl Node for Context<'_> {
     }
 
     fn perform(&mut self, step: &Step) -> Result<Option<Undo>> {
-        // A worker whose supervisor is gone must not mount or unmount behind the back of kubelet's
-        // next call.
+        // A worker without a supervisor must not mount or unmount unnoticed while kubelet's next
+        // call runs.
         self.deadline.check_signals("carrying out the call")?;
         match step {
             Step::PrepareTarget { target } => self.prepare_target(target),
@@ -133,8 +133,9 @@ impl Node for Context<'_> {
         }
     }
 
-    /// By the id of the mount that was made, which costs the same on a node with ten thousand
-    /// mounts; a mount that someone else's command made has to be recognised in the mount table.
+    /// Compares the id with that of the mount that was made, which costs the same on a node with
+    /// ten thousand mounts. A mount that a foreign command made has to be recognised in the mount
+    /// table.
     fn confirm(&mut self, goal: &Goal) -> Result<()> {
         let Goal::Mounted { target, .. } = goal else { return Ok(()) };
         let place = open_place(target)?;
@@ -157,7 +158,7 @@ impl Node for Context<'_> {
         }
     }
 
-    /// What a command left running could mount again what is undone, or hold it.
+    /// Processes left by a command could repeat the mount that is undone, or keep it busy.
     fn begin_undo(&mut self) {
         process::end_children();
         self.deadline = Deadline::for_undo(UNDO_TIME);
@@ -194,7 +195,7 @@ impl Node for Context<'_> {
 }
 
 impl Context<'_> {
-    /// What the node's agent is asked for.
+    /// Performs a step by asking the node's agent.
     fn perform_by_agent(&mut self, step: &Step) -> Result<Option<Undo>> {
         match step {
             Step::Hold { socket, hold } => return hold::hold(self, socket, hold),

@@ -1,9 +1,8 @@
-//! The steps on a device that is on the node by now: what it holds, formatting it, checking it,
-//! growing what is on it.
+//! Steps on an attached device: recognise its content, format it, check it, and grow its file
+//! system.
 //!
-//! Nothing here depends on where the device comes from; the little that does is a [`Disk`]'s. A
-//! lock, of the image file or of the store, keeps every other call on the same device out until
-//! this one ends.
+//! The origin of the device does not matter here, except inside a [`Disk`]. A lock, of the image
+//! file or of the store, keeps every other call for the same device out until this call ends.
 
 use super::context::{Context, denied, open_place};
 use super::disk::Disk;
@@ -26,15 +25,16 @@ use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::{TargetPath, Verb};
 use std::time::Duration;
 
-/// How long an mkfs may run on after its call's deadline: until it is killed, and the time stamps'
-/// rounding.
+/// Limit for an mkfs to run on after its call's deadline: the time until it is killed, and the
+/// rounding of time stamps.
 const AFTER_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long a device may be someone else's alone: who looks for a free loop device claims the one
-/// that the kernel named, for a moment, even if another call has taken it meanwhile.
+/// Limit for another process's exclusive claim on a device. A process that looks for a free loop
+/// device claims the one that the kernel named for a moment, even if another call has taken it
+/// meanwhile.
 const CLAIMED: Duration = Duration::from_millis(500);
 
-/// A device that was looked at and can be mounted.
+/// Device that was checked and can be mounted.
 pub(super) struct Recognised {
     pub(super) kind: FileSystem,
     pub(super) path: String,
@@ -42,12 +42,13 @@ pub(super) struct Recognised {
 }
 
 impl Context<'_> {
-    /// The longest an mkfs can have run, as far as its note says when it began.
+    /// Returns the longest time for which an mkfs can have run since its note says that it began.
     pub(super) fn longest_formatting(&self) -> Duration {
         self.settings.deadlines.of(Verb::Mount) + AFTER_DEADLINE
     }
 
-    /// Only what is proven blank, and what this very step left half made when it was killed.
+    /// Formats only a device that is proven blank, or that this very step left half formatted when
+    /// killed.
     pub(super) fn format(&mut self, kind: FileSystem, words: &[String]) -> Result<()> {
         let disk = self.disk.disk()?;
         if disk.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Never {
@@ -86,8 +87,8 @@ impl Context<'_> {
         if self.disk.in_use || self.disk.formatted || disk.is_read_only() {
             return Ok(());
         }
-        // A blank or a different file system is the mount step's to refuse; a checker would only
-        // guess at it.
+        // The mount step refuses a blank or a different file system; a checker would only guess at
+        // it.
         match identify(disk)? {
             Some(found) if kind.is_none_or(|kind| kind == found) => {
                 refuse_wishes_of(disk, found)?;
@@ -97,7 +98,7 @@ impl Context<'_> {
         }
     }
 
-    /// What the attached device holds, if it is what was asked for and can be mounted so.
+    /// Identifies the content of the device. Fails unless it is as requested and can be mounted so.
     pub(super) fn recognise(&self, wanted: Option<&str>, flags: MountFlags) -> Result<Recognised> {
         let disk = self.disk.disk()?;
         let noun = disk.noun();
@@ -130,8 +131,8 @@ impl Context<'_> {
         Ok(Recognised { kind, path: disk.path().display().to_string(), read_only })
     }
 
-    /// Read-only as a whole if that is how it is asked for, unless another mount of it on this node
-    /// is not: then this mount alone is.
+    /// Mounts the device. The whole file system is read-only if the device is, unless another mount
+    /// of it on this node is writable: then only this mount is read-only.
     pub(super) fn mount_device(
         &mut self,
         target: &TargetPath,
@@ -175,7 +176,7 @@ impl Context<'_> {
     }
 }
 
-/// What the volume asks for, and what it must have unless it does.
+/// Returns the volume's options, and adds the file system's safeguard unless the volume sets it.
 fn with_safeguard<'a>(kind: FileSystem, options: &[Parameter<'a>]) -> Vec<Parameter<'a>> {
     let missing = kind.safeguard().filter(|(key, _)| options.iter().all(|option| option.key != *key));
     options
@@ -185,8 +186,8 @@ fn with_safeguard<'a>(kind: FileSystem, options: &[Parameter<'a>]) -> Vec<Parame
         .collect()
 }
 
-/// The undo of an mkfs that failed: the device was blank, and is again where that can be. Not while
-/// mkfs may still write to it.
+/// Rolls back a failed mkfs: the device was blank, and becomes blank again where that is possible.
+/// Does nothing while mkfs may still write to it.
 pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
     let still_runs = error.downcast_ref().is_some_and(|failure: &Failure| !failure.residue().is_empty());
     if still_runs {
@@ -198,13 +199,14 @@ pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Before anything else reads it.
+/// Refuses a file system with parts on other devices or forbidden options, before anything else
+/// reads it.
 fn refuse_wishes_of(disk: &dyn Disk, kind: FileSystem) -> Result<()> {
     let looked = other_devices::refuse(kind, disk.fd());
     looked.with_context(|| format!("the {} cannot be mounted", disk.noun()))
 }
 
-/// The kernel's ext4 serves ext2 and ext3, too.
+/// Identifies the file system. ext2 and ext3 count as ext4, because the kernel's ext4 serves them.
 fn identify(disk: &dyn Disk) -> Result<Option<FileSystem>> {
     let Some(found) = signature::identify(disk.fd(), &Window::default())? else { return Ok(None) };
     let name = match found.name() {

@@ -1,4 +1,4 @@
-//! The step of files in memory: complete before anybody sees them.
+//! Step of files in memory: they are complete before anybody sees them.
 
 use super::context::{Context, open_place};
 use super::undo::Undo;
@@ -10,7 +10,7 @@ use flexvol_protocol::TargetPath;
 use flexvol_protocol::mount_options::{FsOption, MountFlags};
 use std::os::fd::BorrowedFd;
 
-/// What a file system begins with.
+/// Initial content of a file system.
 pub(super) struct Content<'a> {
     pub(super) files: &'a [SecretFile],
     pub(super) owner: Ownership,

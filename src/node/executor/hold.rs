@@ -1,9 +1,9 @@
-//! Holds a volume's storage by the node's agent, and releases it.
+//! Storage of a volume that the node's agent holds and releases.
 //!
-//! Before the agent is asked a note is written, which stays until the agent has been told of the
-//! release: so an unmount knows that there is something to tell, without options. No unmount waits
-//! for the agent or fails without it: what could not be told is left beside the note, and the agent
-//! reads it when it starts.
+//! A note is written before the agent is asked, and stays until the agent has been told of the
+//! release. So an unmount, which has no options, knows that there is something to tell. No unmount
+//! waits for the agent or fails without it: a release that could not be told is left beside the
+//! note, and the agent reads it when it starts.
 
 use super::context::Context;
 use super::record;
@@ -21,16 +21,17 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long it may take to start and to decide.
+/// Limit for the agent to start and to decide.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
-/// How long a release may take: later the agent reads the note of it.
+/// Limit for a release; after that, the agent reads the note of it.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 
-/// How the name of a note ends that the agent has to read.
+/// End of the name of a note that the agent has to read.
 const RELEASED: &str = ".released";
 
-/// Asks until the agent has the storage for this mount, or says who else has it.
+/// Asks until the agent holds the storage for this mount. Otherwise the error names the other
+/// holder.
 pub(super) fn hold(
     context: &Context<'_>,
     socket: &Path,
@@ -43,7 +44,7 @@ pub(super) fn hold(
     let params = serde_json::to_string(hold)?;
     files::replace_unsynced(&note, params.as_bytes())?;
     let told = ask(context, socket, &params);
-    // Whatever has become of it: nothing will be mounted.
+    // Released in any case, whether the agent holds it or not: nothing will be mounted.
     if told.is_err() {
         release(socket, &target);
     }
@@ -56,14 +57,14 @@ fn ask(context: &Context<'_>, socket: &Path, params: &str) -> Result<()> {
     told.map(drop)
 }
 
-/// Whether the storage of this target was held, and the agent does not know yet that it is not used
-/// any more.
+/// Reports whether the storage of this target was held, and the agent does not know yet that it is
+/// free.
 pub(super) fn is_held(target: &TargetPath) -> bool {
     note(target, "").exists()
 }
 
 /// Tells the agent, or leaves a note for it. On a full disk neither may be possible: then the agent
-/// finds out once kubelet has removed the target.
+/// notices once kubelet has removed the target.
 pub(super) fn release(socket: &Path, target: &TargetPath) {
     let note = note(target, "");
     let Ok(Some(params)) = files::read_small(&note, LONGEST_FRAME) else { return };
@@ -75,7 +76,7 @@ pub(super) fn release(socket: &Path, target: &TargetPath) {
     let _ = files::forget(&note);
 }
 
-/// The note of a target's hold; with [`RELEASED`], the one that the agent has to read.
+/// Returns the note of a target's hold; with [`RELEASED`], the note that the agent has to read.
 fn note(target: &TargetPath, end: &str) -> PathBuf {
     paths::run(paths::HOLDS).join(record::name_of(target) + end)
 }

@@ -1,5 +1,5 @@
-//! What one target has on the node besides its mount: private files in memory, a directory on disk,
-//! and a control group. All of it is found by the target's name alone, so that a lost record does
+//! Resources of one target on the node besides its mount: private files in memory, a directory on
+//! disk, and a control group. The target's name alone is enough to find them, so a lost record does
 //! not matter.
 
 use super::mount_pod;
@@ -21,10 +21,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How much of a log is read, in bytes, from its beginning.
+/// Limit for a log, in bytes: only its beginning is read.
 const LOG_LIMIT: u64 = 1 << 16;
 
-/// The places of one target; nothing of it need be there.
+/// Places of one target; each of them may be missing.
 pub(super) struct Home {
     pub(super) private: Private,
     pub(super) scratch: PathBuf,
@@ -36,7 +36,7 @@ impl Home {
         Self::named(&record::name_of(target))
     }
 
-    /// By the name that everything of the target has.
+    /// Returns the places with this name.
     pub(super) fn named(name: &str) -> Self {
         Self {
             private: Private::at(paths::run(paths::DAEMONS).join(name)),
@@ -45,17 +45,17 @@ impl Home {
         }
     }
 
-    /// What everything of the target is called.
+    /// Returns the name that all places of the target have.
     pub(super) fn name(&self) -> String {
         self.scratch.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Notes which mount pod serves it.
+    /// Notes which mount pod serves the target.
     pub(super) fn note(&self, pod: &str) -> Result<()> {
         self.private.write(NOTE, pod.as_bytes())
     }
 
-    /// Lets what serves it finish for so long, and ends it.
+    /// Gives the processes that serve the target `patience` to finish, then ends them.
     pub(super) fn end_processes(&self, patience: Duration) {
         if let Ok(Some(note)) = files::read_small(&self.private.file(NOTE), NOTE_LIMIT) {
             mount_pod::end(&note, &self.name(), patience);
@@ -63,17 +63,17 @@ impl Home {
         self.scope.end(patience);
     }
 
-    /// The control group with a limit to its memory, in bytes.
+    /// Returns the control group with a memory limit, in bytes.
     pub(super) fn limited_scope(&self, bytes: u64) -> Scope {
         scope(&self.name()).limited(bytes)
     }
 
-    /// Whether anything of it is left.
+    /// Reports whether any of the places is left.
     pub(super) fn is_left(&self) -> bool {
         self.private.is_left() || self.scratch.symlink_metadata().is_ok() || self.scope.is_left()
     }
 
-    /// Ends whoever serves it after so long, and removes everything.
+    /// Ends the processes that serve the target after `patience`, and removes all places.
     pub(super) fn end(&self, patience: Duration) -> Result<()> {
         self.end_processes(patience);
         self.private.remove()?;
@@ -83,8 +83,8 @@ impl Home {
         }
     }
 
-    /// Makes the private directory, with a limit if something is going to grow in it, and the one
-    /// on disk if that is wanted.
+    /// Makes the private directory, with a size limit if something is going to grow in it, and the
+    /// directory on disk if requested.
     pub(super) fn make(&self, limited: bool, scratch: bool) -> Result<()> {
         if limited {
             self.private.make_limited()?;
@@ -98,7 +98,7 @@ impl Home {
         Ok(())
     }
 
-    /// What is in a log of this name; nothing if there is none.
+    /// Returns the text of a log; empty if there is none.
     pub(super) fn log(&self, name: &str) -> String {
         let bytes = files::beginning(&self.private.file(name), LOG_LIMIT).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -120,7 +120,7 @@ impl Home {
         })
     }
 
-    /// Writes the private files; what of them is secret.
+    /// Writes the private files. Returns the secrets in them.
     pub(super) fn write(
         &self,
         files: &BTreeMap<&'static str, Content>,
@@ -133,7 +133,7 @@ impl Home {
         Ok(masked)
     }
 
-    /// What the content is on this node, and what of it is secret.
+    /// Returns the content on this node, and adds its secrets to `masked`.
     pub(super) fn content(
         &self,
         content: &Content,
@@ -163,12 +163,13 @@ impl Home {
     }
 }
 
-/// Several nodes, each in its container, may share the control groups.
+/// Returns the control group. The PID namespace is in its name, because several nodes, each in its
+/// container, may share the control groups.
 fn scope(name: &str) -> Scope {
     Scope::named(&format!("{name}-{}", process::namespace()))
 }
 
-/// What a program makes of a secret.
+/// Returns what a program prints for a secret.
 fn printed(argv: &[&str], secret: &Secret, tools: Tools<'_>) -> Result<Secret> {
     let (program, words) = argv.split_first().context("nothing to run")?;
     let asked = Invocation::of(program).args(words).stdin(secret.clone()).answering();

@@ -1,9 +1,9 @@
-//! The steps of image files: make, attach, grow. What is done to the file system in them is
-//! [`disk`](super::disk)'s.
+//! Steps of image files: make, attach, grow. [`disk`](super::disk) has what is done to the file
+//! system in them.
 //!
-//! One flock on the image file covers all of them, so that two pods that start at once make, format
-//! and attach it once. It is taken on a descriptor of its own: the loop driver keeps the one it was
-//! given open as long as the device lives, and a lock on that would live as long.
+//! One flock on the image file covers all steps, so that two pods that start at the same time make,
+//! format and attach it once. The lock is on a descriptor of its own: the loop driver keeps its
+//! descriptor open as long as the device lives, and a lock on that one would last as long.
 
 use super::context::{Context, denied};
 use super::disk::{Disk, Guard};
@@ -29,14 +29,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a loop device without a file system is waited for to go.
+/// Longest wait for a loop device without a file system to disappear.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
-/// An image on its loop device.
+/// Image on its loop device.
 pub(super) struct Attached {
     file: OwnedFd,
     window: Window,
-    /// What must be blank before it is formatted.
+    /// Part of the file that must be blank before the image is formatted.
     proof: Window,
     device: LoopDevice,
 }
@@ -81,7 +81,7 @@ impl Disk for Attached {
         image_file::note_formatting(self.file.as_fd(), &self.window);
     }
 
-    /// The loop driver has written it to the file; the file is on the disk only now.
+    /// Syncs first: the loop driver has written to the file, but that is on the disk only now.
     fn forget_formatting(&self) -> Result<()> {
         opened::sync(self.file.as_fd()).context("write the new file system to disk")?;
         image_file::forget_formatting(self.file.as_fd())
@@ -93,7 +93,8 @@ impl Disk for Attached {
     }
 }
 
-/// An image that was written since an mkfs was interrupted is neither formatted nor mounted.
+/// Returns the state of an mkfs. Fails for an image that was written after its mkfs was
+/// interrupted: it is neither formatted nor mounted.
 fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
     match image_file::formatting(file, window, allowed)? {
         Formatting::Overwritten => Err(Failure::new(
@@ -106,7 +107,7 @@ fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Resul
     }
 }
 
-/// Symlinks on the way are followed, as they are when someone mounts there.
+/// Fails unless something is mounted there. Follows symlinks on the way, as a mount there does.
 pub(super) fn expect_mount(path: &Path) -> Result<()> {
     let real = path.canonicalize().with_context(|| format!("look at {}", path.display()))?;
     if mount_table::at(&real)?.is_none() {
@@ -136,8 +137,9 @@ impl Context<'_> {
         }
     }
 
-    /// Whether it was made. If its size cannot be set there is none; if it cannot be locked,
-    /// whoever holds the lock uses it.
+    /// Makes and locks the image. Returns whether this call made it. If its size cannot be set, the
+    /// new file is removed; if it cannot be locked, the file stays, because the lock's holder uses
+    /// it.
     fn create_in_parent(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<bool> {
         let (parent, name) = self.image_parent(file)?;
         let open = || match opened::create_in(parent.as_fd(), &name) {
@@ -148,8 +150,8 @@ impl Context<'_> {
             fd => Ok((fd?, true)),
         };
         let (fd, made) = self.lock_image(parent.as_fd(), &name, open)?;
-        // Another call may have been faster between our making and locking it: then it is that
-        // call's.
+        // Another call may have been faster between our making and locking it: then the image
+        // belongs to that call.
         let made = made && size_of(fd.as_fd())? == 0;
         let sized = Self::size_image(fd.as_fd(), size, allocation);
         self.disk.lock = Some(Guard::File(fd));
@@ -159,8 +161,8 @@ impl Context<'_> {
         sized.map(|()| made)
     }
 
-    /// Opens and locks the image, again if it was removed meanwhile: a lock on a file without a
-    /// name guards nothing.
+    /// Opens and locks the image, and starts over if it was removed meanwhile: a lock on a file
+    /// without a name protects nothing.
     fn lock_image(
         &self,
         parent: BorrowedFd<'_>,
@@ -183,8 +185,8 @@ impl Context<'_> {
         }
     }
 
-    /// The admin's root, and below it what the volume's name asks for; only root may look at other
-    /// volumes.
+    /// Makes the admin's root, and below it the directories in the volume's name. Only root may
+    /// look at other volumes.
     fn make_parent(&self, file: &Path) -> Result<Vec<PathBuf>> {
         const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
         let Allowed { root, below } = self.settings.policy.image(file)?;
@@ -199,7 +201,8 @@ impl Context<'_> {
         openat_beneath::remove_directories(openat_beneath::open_root(&root)?.as_fd(), made)
     }
 
-    /// Gives a new file its size, and one that a killed call left without; any other keeps its own.
+    /// Sets the size of a new file, or of one that a killed call left empty; any other file keeps
+    /// its size.
     fn size_image(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<()> {
         if size_of(fd)? != 0 {
             return Ok(());
@@ -207,7 +210,7 @@ impl Context<'_> {
         if allocation == Allocation::Full {
             image_file::reserve(fd, size)?;
         }
-        // Last: the size says that the blocks are there.
+        // The size comes last: it says that the blocks are reserved.
         image_file::resize(fd, size)
     }
 
@@ -217,7 +220,7 @@ impl Context<'_> {
         self.remove_directories_of(file, made)
     }
 
-    /// The opened directory the image is in, and its name there.
+    /// Returns the opened directory of the image, and the image's name in it.
     fn image_parent(&self, file: &Path) -> Result<(OwnedFd, PathBuf)> {
         let Allowed { root, below } = self.settings.policy.image(file)?;
         let name = below.file_name().context("names a directory: name a file below it")?;
@@ -252,9 +255,9 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// A device that shows the image already. One without a file system is most likely just being
-    /// detached, by a mkfs that was killed with its call: it is waited for, so that the image can
-    /// be formatted.
+    /// Returns a device that already shows the image. A device without a file system is most likely
+    /// being detached, by a mkfs that was killed with its call: waits for its end, so that the
+    /// image can be formatted.
     fn find_device(&self, file: BorrowedFd<'_>, window: &Window) -> Result<Option<LoopDevice>> {
         let patience = Deadline::for_undo(LETTING_GO);
         loop {
@@ -293,7 +296,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether a loop device shows this image, whatever the name of either.
+/// Reports whether a loop device shows this image, whatever names they have.
 pub(super) fn is_file(backing: &Backing, file: &Path, settings: &Settings) -> bool {
     let open = || -> Result<OwnedFd> {
         let Allowed { root, below } = settings.policy.image(file)?;
@@ -307,7 +310,7 @@ fn absent(file: &Path) -> String {
 }
 
 fn open_image(parent: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd> {
-    // Not blocking: a fifo put there must not hold us up before we see what it is.
+    // Not blocking: a fifo in place of the image must not block us before its type is known.
     let fd = openat_beneath::open(parent, name, flags | OFlags::NONBLOCK)?;
     match opened::kind_of(fd.as_fd())? {
         FileType::RegularFile => Ok(fd),
@@ -315,7 +318,7 @@ fn open_image(parent: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<Owne
     }
 }
 
-/// For writing if that can be; an image on a read-only or immutable place can still be read.
+/// Opens for writing if possible; an image in a read-only or immutable place can still be read.
 fn open_for_device(open: impl Fn(OFlags) -> Result<OwnedFd>, read_only: bool) -> Result<(OwnedFd, bool)> {
     if read_only {
         return Ok((open(OFlags::RDONLY)?, true));
@@ -336,8 +339,8 @@ fn window(fd: BorrowedFd<'_>, region: Region) -> Result<Window> {
     }
 }
 
-/// What lies behind a file system's last byte may be its free space, so only a partition table says
-/// that a window is used once.
+/// Returns the part that must be blank. Blank bytes behind the data of a file system may be its
+/// free space, so only a partition table tells that a window is used once.
 fn proof(fd: BorrowedFd<'_>, region: Region, window: Window) -> Result<Window> {
     let is_apart = match region {
         Region::Partition(number) => !partition::overlaps_another(fd, number)?,

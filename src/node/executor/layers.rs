@@ -1,4 +1,4 @@
-//! The step of overlays: the layers are opened, stacked, and shown at once.
+//! Step of overlays: the layers are opened, stacked, and shown at once.
 
 use super::context::{Context, denied, open_place};
 use super::record;
@@ -16,21 +16,22 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
-/// The kernel wants an empty directory of its own beside the upper layer.
+/// Mode and owner of the empty directory that the kernel needs beside the upper layer.
 const WORK: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
 
 impl Context<'_> {
     pub(super) fn mount_overlay(&mut self, target: &TargetPath, overlay: &Overlay) -> Result<Option<Undo>> {
         let place = open_place(target)?;
         record::prepare()?;
-        // The memory of the upper layer is mounted where no one sees it; in the overlay it lives
-        // on.
+        // The memory of the upper layer is mounted where it is visible to no other process; the
+        // overlay keeps it alive.
         let stacked = namespace::privately(|| self.stack(overlay))?;
         self.mount_id = Some(mount::put(&stacked, &place)?);
         Ok(Some(Undo::Unmount(target.clone())))
     }
 
-    /// By descriptor: no name in a path can end an option, and no one can exchange a directory.
+    /// Stacks the layers by descriptor: no path can end an option, and nobody can exchange a
+    /// directory.
     fn stack(&self, overlay: &Overlay) -> Result<OwnedFd> {
         let directories = overlay.lower.iter().map(|path| self.open_layer(path));
         let lower = directories.collect::<Result<Vec<_>>>()?;
@@ -44,8 +45,9 @@ impl Context<'_> {
         let lower = lower.iter().map(path).collect::<Vec<_>>().join(":");
         let (work, upper) = (format!("{}/work", path(&upper)), format!("{}/upper", path(&upper)));
         let own = [("lowerdir", &*lower), ("upperdir", &*upper), ("workdir", &*work)];
-        // What a tenant may have put into a layer must not lead to files outside it. With an index
-        // the kernel refuses an upper layer that another overlay has, and one of other directories.
+        // Files that a tenant has put into a layer must not lead outside it. With an index, the
+        // kernel refuses an upper layer that another overlay uses, or that was made for other
+        // directories.
         let index = if matches!(overlay.upper, Upper::Directory(_)) { "on" } else { "off" };
         let safe = [("metacopy", "off"), ("redirect_dir", "off"), ("index", index)];
         let parameter = |(key, value)| Parameter { key, value: Value::Text(value) };
@@ -68,7 +70,7 @@ impl Context<'_> {
     }
 }
 
-/// Busy is nothing but the upper layer: the kernel speaks of no directory.
+/// Explains a busy upper layer: only that can be busy, but the kernel names no directory.
 fn explain(error: anyhow::Error, upper: &Upper) -> anyhow::Error {
     match upper {
         Upper::Directory(path) if errno_of(&error) == Some(Errno::BUSY) => {

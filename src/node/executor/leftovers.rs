@@ -1,5 +1,5 @@
-//! What calls have left that were killed with all that could have cleaned up: for `doctor` to find
-//! and to fix.
+//! Leftovers of calls that were killed together with everything that could have cleaned up:
+//! `doctor` finds and fixes them.
 //!
 //! Everything is done under the target's lock, so no call is disturbed.
 
@@ -23,17 +23,17 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// How long another call is waited for, and a mount for its answer.
+/// Limit for waiting for another call, and for a mount's answer.
 const REPAIR_WAIT: Duration = Duration::from_secs(3);
 
-/// What is younger may belong to a call under way.
+/// Minimum age of leftovers: younger ones may belong to a running call.
 const YOUNG: Duration = Duration::from_secs(30);
 
-/// No target has more mounts on top of each other than this.
+/// Limit for mounts on top of each other; no target has more.
 const MOST_LAYERS: usize = 64;
 
-/// The names of what volumes have besides their mounts, and whose volume is not among the node's
-/// mounts. Our own mount table may be a pod's.
+/// Returns the names of private directories whose volume is not among the node's mounts. `mounts`
+/// is the node's mount table, because our own may be a pod's.
 pub fn homes(mounts: &[Entry]) -> Vec<String> {
     let mounted: BTreeSet<_> = filled(mounts.iter().map(|entry| record::file_name(&entry.target)));
     let all = paths::run(paths::DAEMONS);
@@ -44,9 +44,9 @@ pub fn homes(mounts: &[Entry]) -> Vec<String> {
     names.filter(|name| !mounted.contains(name) && !locked(name)).collect()
 }
 
-/// The targets of records that nothing is mounted at: whoever unmounted them was not asked by us, a
-/// driver of an earlier version or by hand. Our own mount table may be a pod's, so both are looked
-/// at.
+/// Returns the targets of records at which nothing is mounted. They were unmounted without us: by a
+/// driver of an earlier version or by hand. Our own mount table may be a pod's, so both tables are
+/// checked.
 pub fn records(mounts: &[Entry]) -> Vec<TargetPath> {
     let mounted: BTreeSet<_> = filled(mounts.iter().map(|entry| entry.target.as_path()));
     let is_old = |record: &Record| record.since.saturating_add(YOUNG.as_secs()) < clock::seconds();
@@ -56,7 +56,7 @@ pub fn records(mounts: &[Entry]) -> Vec<TargetPath> {
     left.filter(|target| !record::lock_path(target).exists() && is_free(target).unwrap_or(false)).collect()
 }
 
-/// Forgets a target that nothing is mounted at by now, with all else that was there for it.
+/// Forgets a target at which nothing is mounted by now, and removes all else that it had.
 pub fn forget_record(target: &TargetPath, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
     record::prepare()?;
     let _lock = Lock::acquire(record::lock_path(target), &Deadline::for_undo(REPAIR_WAIT))?;
@@ -69,8 +69,8 @@ fn is_free(target: &TargetPath) -> Result<bool> {
     Ok(matches!(place.look()?, Look::Missing | Look::Plain(_)))
 }
 
-/// Ends who serves it and removes its files, unless its volume is mounted by now: `mounts` looks at
-/// the node's.
+/// Ends the processes of a private directory and removes all its files, unless its volume is
+/// mounted by now. `mounts` reads the node's mount table.
 pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
     let is_plain = !name.starts_with('.') && !name.contains('/');
     anyhow::ensure!(is_plain, "{name:?} is no name of a volume's files");
@@ -81,7 +81,7 @@ pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> R
     if is_mounted { Ok(()) } else { Home::named(name).end(REPAIR_WAIT) }
 }
 
-/// Takes off what is dead at a target, layer by layer; what lives, or may, stays.
+/// Unmounts dead mounts at a target, layer by layer; a mount that is or may be alive stays.
 pub fn detach_dead(target: &TargetPath) -> Result<()> {
     let _lock = lock(target);
     let Some(place) = Place::open(target)? else { return Ok(()) };
@@ -97,8 +97,8 @@ pub fn detach_dead(target: &TargetPath) -> Result<()> {
     Ok(())
 }
 
-/// Unmounts all that is at a target for whose pod is gone: what is dead lazily, what lives only if
-/// no one uses it.
+/// Unmounts everything at a target whose pod is gone: dead mounts lazily, live mounts only if they
+/// are not in use.
 pub fn unmount(target: &TargetPath) -> Result<()> {
     detach_dead(target)?;
     let _lock = lock(target);
@@ -122,14 +122,14 @@ fn is_dead(place: &Place) -> bool {
         || matches!(asked().as_deref(), Ok([mount_health::Vitals::Dead(_)]))
 }
 
-/// Nothing is mounted any more: what else there was of it goes, too.
+/// Removes everything else of a target at which nothing is mounted any more.
 fn forget(target: &TargetPath) -> Result<()> {
     record::forget(target);
     daemon::sweep(target)?;
     store::sweep(target, Tools::of_host(&Deadline::for_undo(REPAIR_WAIT)))
 }
 
-/// On a node whose /run is full it goes without.
+/// Returns the lock of a target; `None` if that fails, as on a node whose /run is full.
 fn lock(target: &TargetPath) -> Option<Lock> {
     record::prepare().ok()?;
     Lock::acquire(record::lock_path(target), &Deadline::for_undo(REPAIR_WAIT)).ok()

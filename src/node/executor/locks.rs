@@ -1,4 +1,4 @@
-//! Which lock a call holds while it is carried out.
+//! Locks of calls while they are carried out.
 
 use super::record;
 use crate::hints::to_failure;
@@ -9,8 +9,8 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Call, Verb};
 use std::path::PathBuf;
 
-/// The lock of a call: that of its target, or of the volume that is attached to a node. `None` for
-/// a call with nothing to do.
+/// Returns the lock of a call: that of its target, or of the volume that is attached to a node.
+/// `None` for a call with nothing to do.
 pub(super) fn lock_path(call: &Call, plan: &Plan) -> Option<PathBuf> {
     match call {
         Call::Attach { .. } | Call::Detach { .. } if plan.steps.is_empty() => None,
@@ -22,8 +22,8 @@ pub(super) fn lock_path(call: &Call, plan: &Plan) -> Option<PathBuf> {
     }
 }
 
-/// An unmount must also work on a node whose /run is full or read-only, and an attachment where
-/// there is none, beside kube-controller-manager; then they go without the lock.
+/// Takes the lock. Two cases go without it if they must: an unmount, on a node whose /run is full
+/// or read-only, and an attachment beside kube-controller-manager, where there is no /run.
 pub(super) fn lock(path: PathBuf, verb: Verb, deadline: &Deadline) -> Result<Option<Lock>, Failure> {
     match record::prepare().and_then(|()| Lock::acquire(path, deadline)) {
         Ok(lock) => Ok(Some(lock)),
@@ -34,8 +34,8 @@ pub(super) fn lock(path: PathBuf, verb: Verb, deadline: &Deadline) -> Result<Opt
     }
 }
 
-/// Never beside another call. What a killed one has left running holds up no unmount, and might
-/// undo an attachment.
+/// Reports whether a call may run without its lock: never at the same time as another call.
+/// Processes left by a killed call do not block an unmount, but they might undo an attachment.
 fn can_go_without_lock(verb: Verb, why_none: Code) -> bool {
     match verb {
         Verb::Unmount | Verb::UnmountDevice => why_none != Code::Timeout,

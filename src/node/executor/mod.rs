@@ -1,4 +1,4 @@
-//! Makes plans true, on this node.
+//! Execution of plans on this node.
 //!
 //! ```text
 //! execute ─▶ locks ─▶ carry_out: look, perform each step, look again, undo  ─▶ record
@@ -6,7 +6,7 @@
 //!                     dispatch ─▶ one file for each kind of step, all on one Context
 //! ```
 //!
-//! A file imports what is right of it or below it in this picture, never the other way round.
+//! A file imports only what is to its right or below it in this picture.
 
 mod bind;
 pub mod carry_out;
@@ -56,24 +56,25 @@ use flexvol_protocol::{Call, Fields};
 use locks::{lock, lock_path};
 use record::{Asked, Record};
 
-/// A call and the plan for it, which the policy has allowed.
+/// Call and its plan, which the policy has allowed.
 pub struct Task<'a> {
     /// Name of the driver.
     pub driver: &'a str,
-    /// Name of its directory, `vendor~driver`, if it has one: whose volumes it may touch.
+    /// Name of its directory, `vendor~driver`, if it has one: it may touch only volumes of that
+    /// name.
     pub directory: Option<&'a str>,
     /// Policy and deadlines.
     pub settings: &'a Settings,
-    /// What kubelet asks for.
+    /// Call from kubelet.
     pub call: &'a Call,
-    /// What is to be done.
+    /// Steps to carry out.
     pub plan: &'a Plan,
-    /// Who runs helper programs.
+    /// Runner of helper programs.
     pub runner: &'a dyn Runner,
 }
 
 /// Carries out a plan on this node, one call at a time for each target, and for each volume that is
-/// attached to a node. Returns what the reply says besides success.
+/// attached to a node. Returns the reply's fields besides the status.
 pub fn execute(task: &Task<'_>, deadline: Deadline) -> Result<Fields> {
     let Task { call, plan, .. } = task;
     let lock = lock_path(call, plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();
@@ -83,7 +84,7 @@ pub fn execute(task: &Task<'_>, deadline: Deadline) -> Result<Fields> {
         clean_up::take_off_dead(target).map_err(to_failure)?;
     }
     if matches!(call, Call::Unmount { .. }) && !task.settings.policy.bind_roots.is_empty() {
-        // A mount that was killed may have left them, and no one may come for its root any more.
+        // A killed mount may have left such locks, and perhaps no later call uses their root.
         record::root_lock_paths().for_each(SharedLock::sweep);
     }
     let record = Record::of(task.driver, call);
@@ -93,7 +94,7 @@ pub fn execute(task: &Task<'_>, deadline: Deadline) -> Result<Fields> {
     Ok(context.into_fields())
 }
 
-/// Records may be lost at any time, so not being able to write one is no failure.
+/// Writes or removes the record. Records may be lost at any time, so an error is ignored.
 fn remember(goal: &Goal, applied: Applied, record: Option<Record>, context: &Context<'_>) {
     match (goal, record, context.mount_ids()) {
         (Goal::Unmounted { target } | Goal::Ended { target }, ..) => record::forget(target),

@@ -1,27 +1,28 @@
-//! Programs that a mount pod has in place of the node: whoever has registered for a driver runs
-//! what serves its volumes.
+//! Programs in a mount pod, instead of on the node: the pod that has registered for a driver runs
+//! the programs that serve its volumes.
 //!
 //! ```text
-//! <kubelet's directory>/plugin-containers/<vendor~driver>.json   who: read anew for each volume
-//!                                         <vendor~driver>.sock   where: the pod's process 1 listens
+//! <kubelet's directory>/plugin-containers/<vendor~driver>.json   the pod: read for each volume
+//!                                         <vendor~driver>.sock   the pod's process 1 listens here
 //! ```
 //!
-//! Where no process 1 of ours answers, the node's agent is asked for the same, and asks the
-//! container runtime.
+//! If no process 1 of ours answers, the node's agent gets the same request, and asks the container
+//! runtime.
 //!
-//! What runs there, and what does not:
+//! Programs that run there, and programs that do not:
 //!
-//! * A program that serves a volume, its probe, and what makes its files of a secret. Its secrets
-//!   lie in files in memory that both sides see, or go through the socket: never in an argument.
-//! * What is kept from this node's files, gets an open file or a root of its own reads a tenant's
-//!   bytes as root: mkfs, fsck, qemu. None of that can be given to a process elsewhere, so it runs
-//!   on the node, and `MountPod` refuses it.
-//! * What speaks to daemons and devices of the node (iscsiadm, lvm, cryptsetup, modprobe), git, and
-//!   an admin's own commands never come here.
+//! * In the pod: a program that serves a volume, its probe, and the program that makes its files
+//!   from a secret. Its secrets lie in files in memory that both sides see, or go through the
+//!   socket, but are never in an argument.
+//! * On the node: mkfs, fsck and qemu, which read a tenant's bytes as root. So they are kept from
+//!   this node's files, or get an open file or a root of their own. No process elsewhere can get
+//!   these, so `MountPod` refuses them.
+//! * Never here: programs that speak to daemons and devices of the node (iscsiadm, lvm, cryptsetup,
+//!   modprobe), git, and an admin's own commands.
 //!
-//! A program that serves lives in the pod, which ends it unless it is told that it is wanted: so
-//! none outlives a call that was killed. What the pod says is believed of nothing that can be
-//! looked at here: whether it is mounted, the mount table says.
+//! A program that serves a volume lives in the pod. The pod ends it unless it is told to keep it,
+//! so no program outlives a killed call. The pod's word does not count for anything that can be
+//! checked here: the mount table tells whether the volume is mounted.
 
 use super::context::Context;
 use anyhow::{Context as _, Result};
@@ -50,28 +51,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// How long a pod may take to say that it is there, to start a program or to look at one.
+/// Limit for a pod to answer that it is there, to start a program or to look at one.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// How much longer than the program itself the answer may take: it is told to end, then killed.
+/// Extra time for an answer beyond the program's own: the program is told to end, then killed.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// The pod that has registered for a driver.
+/// Pod that has registered for a driver.
 #[derive(Debug)]
 pub(super) struct MountPod {
     directory: Directory,
     name: String,
     pod: Registration,
-    /// Who asks the runtime for it; empty where its process 1 is asked.
+    /// Socket of the agent that asks the runtime; empty if the pod's process 1 is asked.
     agent: PathBuf,
 }
 
-/// The pod that has registered for a driver, for those who only look.
+/// Pod that has registered for a driver, for observers.
 #[derive(Debug)]
 pub struct Seen {
-    /// Its file.
+    /// Path of its registration.
     pub file: PathBuf,
-    /// Who it says it is.
+    /// Identity according to its registration.
     pub pod: Registration,
     /// A second file for the same driver, which names another pod and is not read.
     pub beside: Option<PathBuf>,
@@ -84,20 +85,21 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Who has answered for a mount pod.
+/// Source of the answer for a mount pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Its process 1, with the number that has in this PID namespace, if it has one.
+    /// Its process 1, with the PID that it has in this PID namespace, if it has one.
     Process1(Option<u32>),
     /// The agent, which has found this container.
     Agent(String),
 }
 
-/// The pod that has registered for a driver, by the name of its directory, where this is kubelet's.
+/// Returns the pod registered for a driver, by the name of its directory; `kubelet` is kubelet's
+/// directory.
 ///
 /// # Errors
 ///
-/// There is a registration that drivers do not believe.
+/// Fails if drivers do not accept the registration.
 pub fn seen(kubelet: &Path, driver: &str, settings: &Settings) -> Result<Option<Seen>> {
     let asks = mounter::settings(settings)?.asks;
     let Some(name) = Some(driver).filter(|_| asks).and_then(mounter::file_name) else { return Ok(None) };
@@ -112,11 +114,11 @@ pub fn seen(kubelet: &Path, driver: &str, settings: &Settings) -> Result<Option<
 }
 
 impl Seen {
-    /// Asks whether it is there, as a driver does before it mounts.
+    /// Asks whether the pod is there, as a driver does before it mounts.
     ///
     /// # Errors
     ///
-    /// Drivers cannot use it.
+    /// Fails if drivers cannot use the pod.
     pub fn ask(&mut self, settings: &Settings, patience: Duration) -> Result<Answer> {
         let said = self.found.greet(settings, patience)?;
         if !self.found.agent.as_os_str().is_empty() {
@@ -125,7 +127,8 @@ impl Seen {
         Ok(Answer::Process1(self.found.begin(&Deadline::after(patience))?.listener()))
     }
 
-    /// The uid of the pod that listens, whoever has registered; `None` if nobody does.
+    /// Returns the uid of the pod that listens, even if another one has registered; `None` without
+    /// an answer.
     pub fn listener(&self, patience: Duration) -> Option<String> {
         let socket = self.found.directory.inside(&format!("{}.sock", self.found.name));
         let answer =
@@ -135,7 +138,7 @@ impl Seen {
     }
 }
 
-/// Who runs what serves a volume of this driver; `None` if that is the node itself.
+/// Returns the pod that serves the volumes of this driver; `None` if the node itself does.
 pub(super) fn of(context: &Context<'_>, target: &TargetPath) -> Result<Option<MountPod>> {
     let settings = mounter::settings(context.settings)?;
     let Some(name) = context.directory.filter(|_| settings.asks).and_then(mounter::file_name) else {
@@ -150,12 +153,12 @@ pub(super) fn of(context: &Context<'_>, target: &TargetPath) -> Result<Option<Mo
     }
 }
 
-/// The name of a file that Kubernetes read for its own FlexVolume drivers.
+/// Returns the name of the file that Kubernetes read for its own FlexVolume drivers.
 fn as_kubernetes(name: &str) -> String {
     format!("flexvolume-{name}.json")
 }
 
-/// Where pods register, by the path of a volume.
+/// Returns the directory where pods register, from the path of a volume.
 fn directory(target: &TargetPath) -> PathBuf {
     let volume = VolumeDir::of(target);
     let kubelet_s = volume.driver.is_some() || volume.is_csi();
@@ -164,13 +167,13 @@ fn directory(target: &TargetPath) -> PathBuf {
 }
 
 impl MountPod {
-    /// The one that has registered, if it answers.
+    /// Returns the registered pod; fails if it does not answer.
     fn registered(directory: &Path, name: &str, settings: &Settings) -> Result<Option<Self>> {
         let Some(mut found) = Self::read(directory, name)? else { return Ok(None) };
         found.greet(settings, ANSWER_WAIT).map(|_| Some(found))
     }
 
-    /// The one that has registered.
+    /// Reads the registration.
     fn read(directory: &Path, name: &str) -> Result<Option<Self>> {
         let Some(directory) = Directory::open_of_root(directory)? else { return Ok(None) };
         let read = |name: &str| directory.read_of_root(name, mounter::LARGEST);
@@ -184,8 +187,8 @@ impl MountPod {
         Ok(Some(Self { directory, name: name.to_owned(), pod, agent: PathBuf::new() }))
     }
 
-    /// Asks whether it is there: its process 1, and the agent where that does not answer or is not
-    /// to be asked.
+    /// Asks whether the pod is there: its process 1, or the agent if process 1 does not answer or
+    /// is not to be asked.
     fn greet(&mut self, settings: &Settings, patience: Duration) -> Result<Value> {
         let by_runtime = mounter::settings(settings)?.by_runtime;
         let agent = agent::settings(&settings.agent)?.map_or(AGENT_SOCKET, |agent| agent.socket);
@@ -201,7 +204,7 @@ impl MountPod {
         answered
     }
 
-    /// What finds it again, when its program is to be ended.
+    /// Returns the note by which the pod is found again when its program is to be ended.
     pub(super) fn note(&self) -> String {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let (directory, agent) = (text(self.directory.path()), text(&self.agent));
@@ -247,7 +250,7 @@ impl MountPod {
 
     fn request(&self, method: &str, params: &str) -> Result<String> {
         let Registration { pod_namespace, pod_name, pod_uid, container_name } = &self.pod;
-        // The names are plain.
+        // The names are plain and need no escapes.
         let request = format!(
             r#"{{"v":1,"method":"{method}","pod":"{pod_uid}","at":{{"podNamespace":"{pod_namespace}","podName":"{pod_name}","podUID":"{pod_uid}","containerName":"{container_name}"}},"params":{params}}}"#
         );
@@ -278,7 +281,7 @@ impl fmt::Display for MountPod {
 }
 
 impl Runner for MountPod {
-    /// Only its start tells.
+    /// Always succeeds: only the start of a program tells.
     fn find(&self, _: &str) -> Result<()> {
         Ok(())
     }
@@ -303,7 +306,7 @@ impl Runner for MountPod {
     }
 }
 
-/// What a daemon of the pod's answers.
+/// Returns the result in a pod's answer, or the error that it reports.
 fn said(answer: Result<Vec<u8>>, pod: &str, masked: &Redactor) -> Result<Value> {
     let answer = answer.with_context(|| format!("ask {pod}"))?;
     let mut answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
@@ -351,7 +354,7 @@ fn soon(deadline: &Deadline) -> Deadline {
     Deadline::after(ANSWER_WAIT.min(deadline.remaining()))
 }
 
-/// A program of a pod's that serves a volume.
+/// Program in a pod that serves a volume.
 pub(super) struct Launched {
     conversation: Conversation,
     look: String,
@@ -371,7 +374,7 @@ pub(super) enum Served {
 }
 
 impl Served {
-    /// How it ended; nothing while it runs.
+    /// Returns the exit status; `None` while the program runs.
     pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         let there = match self {
             Self::Here(daemon) => return daemon.ended(),
@@ -385,7 +388,7 @@ impl Served {
         Ok(status.map(ExitStatus::from_raw))
     }
 
-    /// Whether something that it has started was still running.
+    /// Reports whether a process that it had started was still running.
     pub(super) fn has_others(&self) -> bool {
         match self {
             Self::Here(_) => process::has_children(),
@@ -393,7 +396,7 @@ impl Served {
         }
     }
 
-    /// What it has said, without secrets, as one line for a message.
+    /// Returns its output without secrets, as one line for a message.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Here(daemon) => daemon.words(),
@@ -401,7 +404,7 @@ impl Served {
         }
     }
 
-    /// The same of what it has written elsewhere.
+    /// Does the same with text that it has written elsewhere.
     pub(super) fn told(&self, text: &str) -> String {
         match self {
             Self::Here(daemon) => daemon.told(text),
@@ -409,7 +412,7 @@ impl Served {
         }
     }
 
-    /// It has mounted, and goes on without us.
+    /// Keeps the program: it has mounted, and goes on without us.
     pub(super) fn keep(&mut self) -> Result<()> {
         let Self::There(there) = self else { return Ok(()) };
         let answer = there.conversation.ask(&there.keep, &Deadline::for_undo(ANSWER_WAIT));
@@ -417,8 +420,8 @@ impl Served {
     }
 }
 
-/// Lets what serves a volume in the pod of this note finish for so long, and ends it. Of a pod that
-/// is gone nothing is left, and one that does not answer keeps no unmount.
+/// Gives the program that serves a volume in the pod of this note `patience` to finish, then ends
+/// it. Nothing is left of a pod that is gone, and a pod that does not answer blocks no unmount.
 pub(super) fn end(note: &str, serves: &str, patience: Duration) {
     let Note { directory, name, pod, agent } = Note::parse(note);
     let Ok(Some(directory)) = Directory::open_of_root(Path::new(&directory)) else { return };

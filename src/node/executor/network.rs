@@ -1,4 +1,4 @@
-//! The steps of shares: find the server, make a directory on it, mount it, and say what went wrong.
+//! Steps of network shares: find the server, make a directory on it, mount it, and explain errors.
 
 use super::context::{Context, Reached, open_place};
 use super::daemon;
@@ -20,14 +20,14 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 impl Reached {
-    /// One that is called by its address and port.
+    /// Returns a server whose name is its address and port.
     pub(super) fn at(address: SocketAddr, client: IpAddr) -> Self {
         Self { name: address.to_string(), address: address.ip().to_string(), client: client.to_string() }
     }
 }
 
 impl Context<'_> {
-    /// The first that answers; if none does, what each of them did.
+    /// Finds the first server that answers; if none does, the error says what each of them did.
     pub(super) fn reach(&mut self, reach: &Reach) -> Result<()> {
         let mut failures = Vec::new();
         for name in &reach.servers {
@@ -46,7 +46,7 @@ impl Context<'_> {
         Err(unreached(failures).into())
     }
 
-    /// Of several addresses the first that answers.
+    /// Returns the first address of a server that answers.
     fn try_server(&self, name: &str, addresses: &[IpAddr], reach: &Reach) -> Result<Reached> {
         let mut last = None;
         for &address in addresses {
@@ -61,7 +61,7 @@ impl Context<'_> {
         Err(last.with_context(|| format!("server {name} has no address"))?)
     }
 
-    /// Our address, as the server sees it.
+    /// Returns our address, as the server sees it.
     fn ask_for_us(&self, address: IpAddr, reach: &Reach) -> Result<IpAddr> {
         self.deadline.check("about to connect to the server")?;
         let address = SocketAddr::new(address, reach.port);
@@ -71,7 +71,7 @@ impl Context<'_> {
         }
     }
 
-    /// Of the call's `Reach`.
+    /// Returns the server that an earlier step has found.
     pub(super) fn reached(&self) -> Result<&Reached> {
         self.reached.as_ref().context("no server was looked for: the plan lacks a step")
     }
@@ -94,7 +94,7 @@ impl Context<'_> {
         }
     }
 
-    /// For a helper that mounts: it does not say why it failed in a way that could be relied on.
+    /// Makes the directory before a helper mounts: the helper's error is not a reliable reason.
     pub(super) fn make_unless_mountable(&self, share: &Share, missing: &DirectoryOnShare) -> Result<()> {
         self.mount_or_make(share, Some(missing), mount::detached).map(drop)
     }
@@ -112,18 +112,18 @@ impl Context<'_> {
     }
 }
 
-/// Mounts first: a server may export a directory, and neither what is above it nor the right to
-/// make anything there.
+/// Mounts, and makes the directory only if that fails: a server may export a directory, but neither
+/// its parents nor the right to make anything there.
 fn first_mounted<T>(
     mount: impl Fn(&dyn Fn(&NewMount<'_>) -> Result<T>) -> Result<T>,
     act: &dyn Fn(&NewMount<'_>) -> Result<T>,
     make: impl FnOnce() -> Result<()>,
 ) -> Result<T> {
-    // An error that was explained has lost its errno, so it is kept here.
+    // An explained error has lost its errno, so the errno is kept here.
     let said = Cell::new(None);
     let heard = |new: &NewMount<'_>| act(new).inspect_err(|error| said.set(errno_of(error)));
     match mount(&heard) {
-        // Servers say either of a directory that is not there.
+        // Servers return one or the other for a missing directory.
         Err(error) if matches!(said.get(), Some(Errno::NOENT | Errno::ACCESS)) => {
             make().map_err(|why| both(error, why))?;
             mount(act)
@@ -132,7 +132,7 @@ fn first_mounted<T>(
     }
 }
 
-/// The share hangs on nothing but a descriptor, and is gone with it.
+/// Makes the directory. The share is mounted only through a descriptor, and disappears with it.
 fn make_directory(missing: &DirectoryOnShare, reached: &Reached) -> Result<()> {
     let DirectoryOnShare { share, path, owner } = missing;
     let root = each_dialect(share, reached, mount::detached)
@@ -140,21 +140,21 @@ fn make_directory(missing: &DirectoryOnShare, reached: &Reached) -> Result<()> {
     openat_beneath::make_directories(root.as_fd(), path, *owner, *owner).map(drop)
 }
 
-/// Why a share cannot be mounted, and why nothing is made in its place.
+/// Combines the error of a mount with the error of making the directory.
 fn both(unmounted: anyhow::Error, unmade: anyhow::Error) -> anyhow::Error {
     let (unmounted, unmade) = (to_failure(unmounted), to_failure(unmade));
     Failure::new(unmounted.code(), format!("{}; {}", unmounted.message(), unmade.message())).into()
 }
 
-/// The addresses of a server, if the policy allows all of them: whoever answers for a name may give
-/// any.
+/// Returns the addresses of a server, if the policy allows all of them: a name server may return
+/// any address.
 pub(super) fn allowed(policy: &Policy, server: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>> {
     addresses.iter().try_for_each(|address| policy.check_address(server, *address))?;
     Ok(addresses)
 }
 
-/// That no server answers. Of each whether its address is known and allowed: where it is not, the
-/// fix is in its failure.
+/// Returns the failure that no server answers. `true` stands for a server whose address is known
+/// and allowed; the failure of any other server already contains the fix.
 fn unreached(failures: Vec<(bool, Failure)>) -> Failure {
     let (known, mut failures): (Vec<_>, Vec<_>) = failures.into_iter().partition(|(is_known, _)| *is_known);
     failures.extend(known);
@@ -167,7 +167,7 @@ fn unreached(failures: Vec<(bool, Failure)>) -> Failure {
     Failure::new(code, format!("{}{fix}", texts.join("; ")))
 }
 
-/// Tries one version of the protocol after the other, as long as the server speaks none.
+/// Tries one version of the protocol after the other, until the server supports one.
 fn each_dialect<T>(share: &Share, reached: &Reached, act: impl Fn(&NewMount<'_>) -> Result<T>) -> Result<T> {
     let source = share.source.with(&reached.name);
     let mut unspoken = None;
@@ -205,12 +205,12 @@ fn parameters<'a>(share: &'a Share, dialect: &'a Dialect, reached: &'a Reached) 
     own.chain(common).collect()
 }
 
-/// Whether the kernel has no such file system, not even one to load.
+/// Reports whether the kernel has no such file system, not even a module to load.
 fn lacks_file_system(error: &anyhow::Error) -> bool {
     errno_of(error) == Some(Errno::NODEV) || code_of(error) == Code::ToolMissing
 }
 
-/// The kernel's number and words, the share, and the fix.
+/// Adds the share and the fix to the kernel's error number and text.
 fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Error {
     let Some(errno) = errno_of(&error) else { return error };
     match diagnostics::of_share(file_system, errno.raw_os_error()) {

@@ -1,4 +1,4 @@
-//! Whose a target is: by its path, or by a record of what is mounted there.
+//! Ownership of a target: by its path, or by a record of what is mounted there.
 
 use super::context::{Context, denied};
 use super::record::Record;
@@ -9,13 +9,13 @@ use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
 
 impl Context<'_> {
-    /// Whether kubelet made the directory for this driver, or a record says that what is there is
-    /// ours.
+    /// Reports whether kubelet made the directory for this driver, or a record says that the mount
+    /// is ours.
     pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
         is_volume_of(self.driver, self.directory, target)
     }
 
-    /// What a mount asks first: what no one could unmount here is not mounted here.
+    /// Refuses a mount at a volume of another driver: this driver could not unmount it again.
     pub(super) fn refuse_another_s(&self, target: &TargetPath) -> Result<()> {
         match VolumeDir::of(target).driver {
             Some(driver) if !self.is_ours(target) => Err(denied(format!(
@@ -25,7 +25,7 @@ impl Context<'_> {
         }
     }
 
-    /// What an unmount asks first.
+    /// Refuses an unmount of a target that is not ours.
     pub(super) fn refuse_foreign(&self, target: &TargetPath) -> Result<()> {
         if self.is_ours(target) {
             return Ok(());
@@ -34,9 +34,9 @@ impl Context<'_> {
     }
 }
 
-/// Whether a target is a volume of `driver`, installed in `directory`: by its path, or by a record
-/// of this driver and of what is mounted there now. Without the latter a record that outlived its
-/// mount would give away the next one.
+/// Reports whether a target is a volume of `driver`, installed in `directory`: by its path, or by a
+/// record of this driver and of the mount that is there now. If only the driver were compared, the
+/// next mount there would belong to a record that outlived its own mount.
 pub fn is_volume_of(driver: &str, directory: Option<&str>, target: &TargetPath) -> bool {
     VolumeDir::of(target).belongs_to(directory)
         || Record::read(target).is_some_and(|record| {
@@ -44,7 +44,7 @@ pub fn is_volume_of(driver: &str, directory: Option<&str>, target: &TargetPath) 
         })
 }
 
-/// Whether what is on top is the record's mount, or no mount.
+/// Reports whether the top mount is the record's mount, or there is no mount.
 fn is_nothing_else(target: &TargetPath, record: &Record) -> Result<bool> {
     let Some(place) = Place::open(target)? else { return Ok(true) };
     let Some(id) = place.mount_id()? else { return Ok(true) };
@@ -52,17 +52,18 @@ fn is_nothing_else(target: &TargetPath, record: &Record) -> Result<bool> {
     Ok(is_of || VolumeDir::of(target).is_csi() && shows_the_same(&place, record)?)
 }
 
-/// Whether it is the record's mount as another mount namespace has it: of the container of a CSI
-/// driver that was started again. Elsewhere than in CSI's directories the record could have
-/// outlived its mount, and another could show the same.
+/// Reports whether this is the record's mount as another mount namespace has it: that of a
+/// restarted container of a CSI driver. Elsewhere than in CSI's directories the record could have
+/// outlived its mount, and another mount could show the same root.
 fn shows_the_same(place: &Place, record: &Record) -> Result<bool> {
     let Some(root) = record.root else { return Ok(false) };
     let look = place.look()?;
     if matches!(look, Look::Mount(mounted) if mounted.root == root) {
         return Ok(true);
     }
-    // Of a dead mount no inode is known; and that of a FUSE root is what its program says, which
-    // the kernel has not asked yet when the record is written. The device is one mount's alone.
+    // The inode of a dead mount is unknown. The inode of a FUSE root is what its program says, and
+    // the kernel has not asked yet when the record is written. The device number belongs to a
+    // single mount.
     let is_by_device = |entry: &Entry| match look {
         Look::Dead(_) => true,
         Look::Mount(_) => entry.file_system.starts_with("fuse"),

@@ -1,8 +1,8 @@
-//! What is remembered of a mounted volume: a small file in /run, without any secret, that may be
-//! lost at any time.
+//! Record of a mounted volume: a small file in /run, without any secret, that may be lost at any
+//! time.
 //!
-//! The mount table decides what is mounted. A record only adds what the table cannot know: with
-//! which options it was asked for, and that a mount outside kubelet's tree is ours.
+//! The mount table decides what is mounted. A record only adds what the table cannot know: the
+//! requested options, and that a mount outside kubelet's tree is ours.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::{files, listing};
@@ -15,19 +15,19 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// No record is larger: it holds a path and three names.
+/// Size limit for a record, in bytes: it holds a path and three names.
 const LARGEST: usize = 64 * 1024;
 
-/// How the names of the locks of roots begin, and of no target's.
+/// Prefix for the names of root locks; no target's lock has it.
 const ROOT: &str = "root:";
 
-/// One mounted volume.
+/// Record of one mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// The driver's name.
     pub driver: String,
-    /// Where it is mounted.
+    /// Path where the volume is mounted.
     pub target: PathBuf,
     /// PV or pod-volume name, as kubelet sent it.
     #[serde(default)]
@@ -35,31 +35,31 @@ pub struct Record {
     /// `namespace/name` of the pod, as kubelet sent it.
     #[serde(default)]
     pub pod: String,
-    /// The mount's id: a record of another mount at the same place says nothing.
+    /// The mount's id: a record of another mount at the same place does not count.
     #[serde(default)]
     pub mount_id: u64,
-    /// The id that is never given to another mount, where the kernel has one.
+    /// The id that is never given to another mount, if the kernel has one.
     #[serde(default)]
     pub unique_id: Option<u64>,
-    /// Device and inode of its root, which it also has where its ids are others: in another mount
-    /// namespace.
+    /// Device and inode of the mount's root: they are the same in another mount namespace, where
+    /// the ids differ.
     #[serde(default)]
     pub root: Option<(u64, u64)>,
-    /// A digest of what was asked for; equal requests have equal digests.
+    /// Digest of the request; equal requests have equal digests.
     pub asked: String,
-    /// What the volume is called by those who keep it, for a driver that tells; nothing secret.
+    /// Name of the volume in its storage, for a driver that tells it; nothing secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Seconds since 1970.
+    /// Time of the call, in seconds since 1970.
     pub since: u64,
-    /// The process kubelet started, whose worker wrote this: one that was killed after that has
-    /// mounted for no one.
+    /// PID of the process that kubelet started; its worker wrote this. The mount of a call that was
+    /// killed after that belongs to no successful call.
     #[serde(default)]
     pub supervisor: i32,
 }
 
 impl Record {
-    /// The record of a call that mounts; `None` for all others.
+    /// Returns the record of a call that mounts; `None` for all other calls.
     pub fn of(driver: &str, call: &Call) -> Option<Self> {
         let (Call::Mount { target, options, .. } | Call::MountDevice { target, options, .. }) = call else {
             return None;
@@ -80,18 +80,18 @@ impl Record {
         })
     }
 
-    /// The same, once it is known which mount it is.
+    /// Returns the same record for a mount with these ids.
     #[must_use]
     pub fn with_mount(self, mount_id: u64, unique_id: Option<u64>) -> Self {
         Self { mount_id, unique_id, ..self }
     }
 
-    /// Whether it is about the mount with these ids.
+    /// Reports whether the record belongs to the mount with these ids.
     pub fn is_of(&self, mount_id: u64, unique_id: Option<u64>) -> bool {
         self.mount_id == mount_id && (self.unique_id == unique_id || unique_id.is_none())
     }
 
-    /// The record of this target, if there is one and it can be read.
+    /// Reads the record of this target, if there is one and it can be read.
     pub fn read(target: &TargetPath) -> Option<Self> {
         let read = |path: PathBuf| {
             let text = files::read_small(&path, LARGEST).ok()??;
@@ -100,7 +100,7 @@ impl Record {
         record_paths(target.as_path()).find_map(read)
     }
 
-    /// All that can be read.
+    /// Returns all records that can be read.
     pub fn all() -> Vec<Self> {
         let all = paths::run(paths::VOLUMES);
         let names = listing::names(&all).unwrap_or_default().into_iter();
@@ -109,13 +109,13 @@ impl Record {
         texts.filter_map(|text| serde_json::from_str(&text).ok()).collect()
     }
 
-    /// Writes it, in the lock's shelter.
+    /// Writes the record, under the protection of the target's lock.
     pub fn write(&self) -> Result<()> {
         files::replace(&record_path(&self.target), &serde_json::to_vec(self)?)
     }
 }
 
-/// Forgets a target.
+/// Removes the records of a target.
 pub fn forget(target: &TargetPath) {
     for path in record_paths(target.as_path()) {
         let _ = files::forget(&path);
@@ -132,41 +132,41 @@ pub fn prepare() -> Result<()> {
     Ok(())
 }
 
-/// Where the lock of a target is.
+/// Returns the path of a target's lock.
 pub fn lock_path(target: &TargetPath) -> PathBuf {
     path_for(paths::LOCKS, target.as_path())
 }
 
-/// Where the lock of a volume is that is attached to a node, or detached.
+/// Returns the path of the lock of a volume that is attached to a node, or detached.
 pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
     path_for(paths::LOCKS, &Path::new("attachments").join(node).join(volume))
 }
 
-/// Where the lock of a directory is below which sources are made; by its device and inode, whatever
-/// it is called.
+/// Returns the path of the lock of a directory below which sources are made. Its name consists of
+/// the directory's device and inode, whatever path the directory has.
 pub fn root_lock_path((device, inode): (u64, u64)) -> PathBuf {
     locks().join(format!("{ROOT}{device}-{inode}"))
 }
 
-/// Those that are there.
+/// Returns the paths of the root locks that exist.
 pub fn root_lock_paths() -> impl Iterator<Item = PathBuf> {
     locks_of(ROOT).map(|root| locks().join(format!("{ROOT}{root}")))
 }
 
-/// The directory of all locks.
+/// Returns the directory of all locks.
 pub(super) fn locks() -> PathBuf {
     paths::run(paths::LOCKS)
 }
 
-/// Of the locks whose names begin like this, the rest of their names.
+/// Returns the rest of each lock name that begins with `beginning`.
 pub(super) fn locks_of(beginning: &'static str) -> impl Iterator<Item = String> {
     let names = listing::names(&locks()).unwrap_or_default().into_iter();
     names.filter_map(move |name| Some(name.to_str()?.strip_prefix(beginning)?.to_owned()))
 }
 
-/// Where a target's record is. Where kubelet mounts a volume once for the node, its path is made of
-/// the name of a PV, which a tenant may have chosen: one that does not stand in the file's name as
-/// a whole has a digest there that nobody finds two texts for.
+/// Returns the path of a target's record. If kubelet mounts a volume once for the node, its path
+/// contains the name of a PV, which a tenant may have chosen. A name that does not fit whole into
+/// the file's name is followed by a collision-resistant digest.
 fn record_path(target: &Path) -> PathBuf {
     if target.file_name().is_none_or(|name| name.len() <= READABLE) {
         return path_for(paths::VOLUMES, target);
@@ -175,22 +175,22 @@ fn record_path(target: &Path) -> PathBuf {
     paths::run(paths::VOLUMES).join(name)
 }
 
-/// And where an older version has written it.
+/// Returns the record's path, and the path where an older version has written it.
 fn record_paths(target: &Path) -> impl Iterator<Item = PathBuf> {
     let (new, old) = (record_path(target), path_for(paths::VOLUMES, target));
     let old = Some(old).filter(|old| *old != new);
     std::iter::once(new).chain(old)
 }
 
-/// A file name for whatever else belongs to a target.
+/// Returns a file name for everything else that belongs to a target.
 pub(super) fn name_of(target: &TargetPath) -> String {
     file_name(target.as_path())
 }
 
-/// Eight digits for a target, for people to search for.
+/// Returns eight digits for a target, for people to search for.
 pub fn short_id(target: &TargetPath) -> String {
     let mut id = digest(&[target.as_path().as_os_str().as_bytes()]);
-    // Hexadecimal digits and nothing else.
+    // The digest has only hexadecimal digits.
     id.truncate(8);
     id
 }
@@ -199,33 +199,33 @@ fn path_for(kind: &str, target: &Path) -> PathBuf {
     paths::run(kind).join(file_name(target))
 }
 
-/// How much of a path's last component stands in a file's name.
+/// Limit for a path's last component in a file's name, in characters.
 const READABLE: usize = 64;
 
-/// A path's last component, for people, and a digest of all of it.
+/// Returns a path's last component, for people, and a digest of the whole path.
 pub(super) fn file_name(target: &Path) -> String {
     format!("{}-{}", plain(target, READABLE), digest(&[target.as_os_str().as_bytes()]))
 }
 
-/// A path's last component as others than people can use it, too, at most so long.
+/// Returns a path's last component for people and programs: at most `longest` plain characters.
 pub(super) fn plain(path: &Path, longest: usize) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     name.chars().map(plain).take(longest).collect()
 }
 
-/// What a volume is asked for: all that decides how it is mounted, and nothing of the pod it is
-/// mounted for. Secrets are left out: a rotated password is no other volume. The words are
-/// tenants', so it is a digest that nobody finds two texts for.
+/// Request for a volume: everything that decides how it is mounted, and nothing about the pod.
+/// Secrets are left out: a rotated password does not make another volume. Tenants choose the text,
+/// so the digest is collision-resistant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     digest: String,
-    /// What older versions called the same.
+    /// Digest of the same request in older versions.
     old: String,
 }
 
 impl Asked {
-    /// What a call that mounts asks for; `None` for all others.
+    /// Returns the request of a call that mounts; `None` for all other calls.
     pub(super) fn by(call: &Call) -> Option<Self> {
         match call {
             Call::Mount { options, .. } | Call::MountDevice { options, .. } => Some(Self::of(options)),
@@ -241,13 +241,13 @@ impl Asked {
         Self { digest: strong_digest(parts.iter().copied()), old: digest(&parts) }
     }
 
-    /// Whether a record is of the same.
+    /// Reports whether a record has the same request.
     pub(super) fn is_in(&self, record: &Record) -> bool {
         [&self.digest, &self.old].contains(&&record.asked)
     }
 }
 
-/// SHA-256 over the parts and their lengths.
+/// Computes SHA-256 over the parts and their lengths.
 fn strong_digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut digest = Sha256::new();
     for part in parts {
@@ -260,12 +260,12 @@ fn strong_digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     })
 }
 
-/// FNV-1a of 128 bits over the parts and their lengths: for the names of locks and of what belongs
-/// to a target, which daemons that run have by now.
+/// Computes FNV-1a of 128 bits over the parts and their lengths, for the names of locks and of what
+/// belongs to a target. Running daemons have such names already.
 ///
-/// Nobody can choose two targets that have the same: in the path of a pod's is its UID, which is
-/// the API server's; in that of a volume mounted once for the node is the name of its PV, and two
-/// of these would do no more than wait for each other's lock.
+/// Nobody can choose two targets with the same digest. The path of a pod's volume contains the
+/// pod's UID, which the API server chooses. The path of a volume mounted once for the node contains
+/// the name of its PV; two of these with the same digest would only wait for each other's lock.
 fn digest(parts: &[&[u8]]) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(base, Asked::of(&secret));
     }
 
-    /// Who upgrades a driver has volumes mounted.
+    /// Volumes stay mounted while a driver is upgraded.
     #[test]
     fn what_tenants_choose_has_a_strong_digest_and_old_records_count() {
         let target = |name: &str| {

@@ -1,5 +1,5 @@
-//! The step of the `exec` driver: a command of the side file, its secrets in private files, its
-//! mount verified.
+//! Step of the `exec` driver: runs a command of the side file with its secrets in private files,
+//! and verifies its mount.
 
 use super::context::{Context, denied, open_place};
 use super::undo::Undo;
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// No path is longer.
+/// Limit for an answer, in bytes: no path is longer.
 const LONGEST_ANSWER: usize = 4096;
 
 pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<Option<Undo>> {
@@ -40,17 +40,17 @@ pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<Option<Undo>> 
     }
 }
 
-/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its
-/// own error is the one to know; a mount that stays is told besides.
+/// Rolls back a command that mounts and then fails: kubelet's next look would take the mount for a
+/// success. Returns the command's own error, and adds a mount that stays.
 fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
-    // First of all: what it left running could mount again, or hold the mount.
+    // This comes first: processes left by the command could mount again, or keep the mount busy.
     process::end_children();
     let undone = open_place(target).and_then(|place| unmount::take_off(&place));
     after_rollback(error, undone, format_args!("a mount at {target}"))
 }
 
-/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the
-/// second look complains about.
+/// Restricts the mount, so that no flag of the command's own choice lets a tenant become root. The
+/// second look reports a missing or dead mount.
 fn restrict(run: &Run) -> Result<()> {
     let (Some(target), Some(flags)) = (&run.mounts, run.flags) else { return Ok(()) };
     let place = open_place(target)?;
@@ -60,7 +60,8 @@ fn restrict(run: &Run) -> Result<()> {
     }
 }
 
-/// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
+/// Unmounts by a command. Ignores its failure: the next step unmounts the rest, or reports an
+/// error.
 fn unmount_by_command(context: &mut Context<'_>, run: &Run, target: &TargetPath) -> Result<Option<Undo>> {
     context.refuse_foreign(target)?;
     if matches!(open_place(target)?.look()?, Look::Mount(_) | Look::Dead(_)) {
@@ -69,7 +70,7 @@ fn unmount_by_command(context: &mut Context<'_>, run: &Run, target: &TargetPath)
     Ok(None)
 }
 
-/// What it printed, if that is an answer.
+/// Runs the command. Returns its output, if that is an answer.
 fn command(context: &Context<'_>, run: &Run) -> Result<String> {
     let (program, words) = run.argv.split_first().context("the plan names no program")?;
     let mut invocation = match program {
@@ -97,13 +98,14 @@ fn command(context: &Context<'_>, run: &Run) -> Result<String> {
 }
 
 fn complaint(program: &str, outcome: &HelperExit) -> anyhow::Error {
-    // A script says why on either.
+    // A script may print the reason to either stream.
     let said = last_words(&format!("{}{}", outcome.answer, outcome.output));
     let said = if said.is_empty() { "without a word".into() } else { format!("saying: {}", with_hint(said)) };
     Failure::new(Code::Internal, format!("{program} failed ({}) {said}", outcome.status)).into()
 }
 
-/// A secret travels as the path of a file in memory that only root and the command can open.
+/// Returns an argument; for a secret, the path of a file in memory that only root and the command
+/// can open.
 fn argument(
     context: &Context<'_>,
     invocation: &mut Invocation,
@@ -150,8 +152,8 @@ fn answer(context: &mut Context<'_>, answer: Answer, printed: &str) -> Result<()
     Ok(())
 }
 
-/// The one line that is not empty. Whatever else a command prints may be a warning: no device to
-/// format.
+/// Returns the only line that is not empty. Any other line may be a warning, and must not become a
+/// device to format.
 fn one_answer(printed: &str, wanted: &str) -> Result<String> {
     let mut lines = printed.lines().map(str::trim).filter(|line| !line.is_empty());
     match (lines.next(), lines.next()) {

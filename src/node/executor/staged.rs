@@ -1,9 +1,9 @@
-//! What kubelet has had mounted once for the node, and shown to pods: the device of a volume that
-//! is attached.
+//! Mounts that kubelet makes once for the node and then shows to pods: the devices of attached
+//! volumes.
 //!
-//! kubelet knows an attached volume by its driver and the name of its PV, or the name that a pod
-//! gives it, and two volumes of two namespaces can have one name. So what is there is compared with
-//! what the options of each call name: never is a pod shown another one's.
+//! kubelet identifies an attached volume by its driver and the name of its PV, or the name that a
+//! pod gives it, and two volumes of two namespaces can have the same name. So the mount is compared
+//! with what the options of each call name: a pod never sees another pod's volume.
 
 use super::context::{Context, open_place};
 use super::record::Record;
@@ -19,13 +19,13 @@ use flexvol_protocol::mount_options::MountFlags;
 use std::os::fd::AsFd;
 
 impl Context<'_> {
-    /// The step. What is not mounted is not another one's.
+    /// Performs the step: fails if another volume is mounted there. A missing mount is no conflict.
     pub(super) fn expect_staged(&self, staged: &TargetPath, source: &Source) -> Result<()> {
         let Some(place) = Place::open(staged)? else { return Ok(()) };
         let Look::Mount(mounted) = place.look()? else { return Ok(()) };
         let Some(entry) = mount_table::by_id(mounted.id)? else { return Ok(()) };
         let is_it = match source {
-            // Of one whose daemon has died, only the record tells.
+            // If the store's daemon has died, only the record tells.
             Source::Store(store) => {
                 self.shows_store(&entry, store)?
                     || (identity(staged, entry.id) == source.identity() && !self.is_here(store)?)
@@ -36,8 +36,8 @@ impl Context<'_> {
         if is_it { Ok(()) } else { Err(another(staged, &entry, source)) }
     }
 
-    /// Never a directory of the node's own: what is staged is a mount, or the pod would write to
-    /// the node's disk.
+    /// Shows the staged mount at the target. Never shows a directory of the node itself: the pod
+    /// would write to the node's disk.
     pub(super) fn show_staged(
         &mut self,
         target: &TargetPath,
@@ -54,7 +54,7 @@ impl Context<'_> {
         if mount::identity(source.as_fd())? != mounted.root {
             return Err(missing());
         }
-        // Whoever came first may only have read.
+        // The first pod may have mounted it read-only.
         let entry = mount_table::by_id(mounted.id)?.filter(|entry| !entry.superblock_read_only);
         let lift = !flags.read_only && entry.is_some();
         let what = BindMount {
@@ -69,8 +69,8 @@ impl Context<'_> {
     }
 }
 
-/// Whether what is mounted here was mounted for a volume of this name. What an older version
-/// mounted, or whose record is lost, has none, and is not another one's for that.
+/// Reports whether the mount was made for a volume of this name. A mount without a name does not
+/// count as another volume's: an older version has made it, or its record is lost.
 pub(super) fn is_named(target: &TargetPath, mounted: Mounted, name: &str) -> bool {
     identity(target, mounted.id).is_none_or(|identity| identity == name)
 }

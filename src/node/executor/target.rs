@@ -1,4 +1,4 @@
-//! The target: the directory of a pod that a volume is mounted on.
+//! Target: the directory of a pod that a volume is mounted on.
 
 use super::context::{Context, denied, open_place};
 use super::undo::Undo;
@@ -19,7 +19,7 @@ impl Context<'_> {
             Look::Plain(FileType::Directory) => {
                 return self.refuse_used_directory(target, &place).map(|()| None);
             }
-            // What a killed bind of a file left: an empty file where the directory was.
+            // A killed bind of a file has left an empty file in place of the directory.
             Look::Plain(FileType::RegularFile) if self.is_ours(target) => place.remove_file_if_empty()?,
             Look::Mount(_) if store::is_dead_at(&place, target)? => unmount::take_off(&place)?,
             look => {
@@ -31,8 +31,8 @@ impl Context<'_> {
         Ok(place.make_directory()?.then(|| Undo::RemoveTarget(target.clone())))
     }
 
-    /// kubelet's directories are taken as they are; any other must be empty, so that no one hides
-    /// /etc by a slip.
+    /// Refuses a directory with content. kubelet's directories are accepted as they are; any other
+    /// must be empty, so that a mistake does not hide /etc.
     fn refuse_used_directory(&self, target: &TargetPath, place: &Place) -> Result<()> {
         if self.is_ours(target) || place.entries()?.is_empty() {
             return Ok(());
@@ -67,7 +67,7 @@ impl Context<'_> {
     }
 }
 
-/// Makes a file that a bind of a file needed a directory again.
+/// Replaces the file that a bind of a file needed by a directory again.
 pub(super) fn restore_directory(place: &Place) -> Result<()> {
     place.remove_file()?;
     place.make_directory().map(drop)

@@ -1,4 +1,4 @@
-//! What is at a target already, compared with what is wanted there.
+//! Comparison of the mount that is already at a target with the wanted one.
 
 use super::carry_out::TargetState;
 use super::context::{Context, open_place};
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 impl Context<'_> {
-    /// How a mount that is already at the target stands to the one that is wanted.
+    /// Compares the mount that is already at the target with the wanted one.
     pub(super) fn compare(&self, target: &TargetPath, mounted: Mounted, view: &View) -> Result<TargetState> {
         let Some(entry) = mount_table::by_id(mounted.id)? else {
             return Ok(TargetState::Conflict(format!(
@@ -34,7 +34,7 @@ impl Context<'_> {
             )));
         }
         let read_only = view.access == Access::ReadOnly;
-        // A CSI driver has its own mind about that: kubelet sees to what containers may do.
+        // A CSI driver decides that itself: kubelet controls what containers may do.
         let is_told = !matches!(view.source, Source::Csi { .. });
         if is_told && entry.read_only != read_only {
             let other = if read_only { "read-write" } else { "read-only" };
@@ -70,8 +70,8 @@ impl Context<'_> {
             }
             Source::Store(store) => self.shows_store(entry, store),
             Source::Identity(name) => Ok(staged::is_named(target, mounted, name)),
-            // What is mounted says nothing of it: the agent was asked for it here, or it is
-            // another's.
+            // The mount itself does not tell: either the agent was asked for it here, or it is
+            // another volume's.
             Source::Csi { .. } => {
                 let is_it = csi::is_published(self, target);
                 Ok(is_it && staged::is_named(target, mounted, &view.source.to_string()))

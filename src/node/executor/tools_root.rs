@@ -1,7 +1,7 @@
-//! A directory of this node that has the programs a driver needs, with all that they need: an image
-//! that was unpacked, say. They are processes of the node like its own.
+//! Directory of this node that has the programs a driver needs, with all that they need: an
+//! unpacked image, for example. They are processes of the node like its own.
 //!
-//! Whoever may write there is root here, so nobody else may.
+//! A user who may write there is root here, so only root may.
 
 use super::context::Context;
 use anyhow::Result;
@@ -12,11 +12,11 @@ use flexvol_model::mounter;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::Path;
 
-/// The directory.
+/// Path of the directory.
 #[derive(Debug)]
 pub(super) struct ToolsRoot<'a>(&'a Path);
 
-/// The one that a side file names, if it does.
+/// Returns the directory that the side file names, if there is one.
 pub(super) fn of<'a>(context: &Context<'a>) -> Result<Option<ToolsRoot<'a>>> {
     let Some(root) = mounter::settings(context.settings)?.root.map(Path::new) else { return Ok(None) };
     match Directory::open_of_root(root)? {
@@ -30,7 +30,7 @@ fn missing(text: String) -> anyhow::Error {
 }
 
 impl ToolsRoot<'_> {
-    /// What is run for a program of it.
+    /// Prepares a program of the directory to be run.
     pub(super) fn program(&self, program: Invocation) -> Invocation {
         program.inside(self.0)
     }
@@ -39,7 +39,7 @@ impl ToolsRoot<'_> {
 impl Runner for ToolsRoot<'_> {
     fn find(&self, name: &str) -> Result<()> {
         let mut places = DIRECTORIES.split(":/").map(|at| self.0.join(at.trim_start_matches('/')).join(name));
-        // A link leads somewhere in there.
+        // A link leads to a file inside the directory.
         let is_program =
             |path: &Path| path.symlink_metadata().is_ok_and(|at| at.is_file() || at.is_symlink());
         if places.any(|path| is_program(&path)) {

@@ -1,10 +1,10 @@
-//! How a performed step is undone; carried out by [`dispatch`](super::dispatch).
+//! Undo of a performed step; [`dispatch`](super::dispatch) carries it out.
 
 use flexvol_protocol::TargetPath;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How a performed step is undone.
+/// Undo of a performed step.
 #[derive(Debug)]
 pub(super) enum Undo {
     /// Remove the target that was made.
@@ -13,7 +13,7 @@ pub(super) enum Undo {
     RestoreTarget(TargetPath),
     /// Remove directories that were made, innermost last.
     RemoveDirectories(PathBuf, Vec<PathBuf>),
-    /// Remove the image file that was made, and the directories above it that were.
+    /// Remove the image file that was made, and the directories that were made above it.
     RemoveImage(PathBuf, Vec<PathBuf>),
     /// Release the loop device.
     ReleaseDevice,
@@ -21,7 +21,7 @@ pub(super) enum Undo {
     DetachStore(TargetPath),
     /// Release what the agent holds for the target.
     Release(PathBuf, TargetPath),
-    /// Have the agent take away what it has published for the target.
+    /// Have the agent unpublish what it has published for the target.
     Unpublish(PathBuf, TargetPath),
     /// Unmount what was mounted.
     Unmount(TargetPath),

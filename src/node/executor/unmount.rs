@@ -1,20 +1,20 @@
-//! Unmounting: whatever is at the target, it ends as an empty directory of the node, or gone, and
-//! no data is touched.
+//! Unmount of a target: whatever is there, afterwards it is an empty directory of the node, or
+//! missing, and no data is touched.
 //!
-//! * Not mounted, never mounted, missing: done.
-//! * Several mounts on top of each other: all are taken off.
-//! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang
+//! * Not mounted, never mounted, missing: nothing to do.
+//! * Several mounts on top of each other: all are unmounted.
+//! * Mounts below the target, made by others: they are unmounted first, innermost first. They are
 //!   inside the volume, and unmounting loses nothing. A pod can rename the directories above them
-//!   at any time, so they are looked up from the volume's own root, which no rename leads out of,
-//!   and known by their mount ids.
-//! * In use by a living process: waited for a moment, then a failure that names the processes;
-//!   kubelet comes again. A healthy mount is never detached lazily, because its user would go on
-//!   writing to a volume that everybody believes gone.
+//!   at any time. So they are looked up from the volume's own root, which no rename leads out of,
+//!   and identified by their mount ids.
+//! * In use by a living process: a short wait, then a failure that names the processes; kubelet
+//!   tries again. A healthy mount is never detached lazily, because its user would continue to
+//!   write to a volume that counts as gone.
 //! * Dead (its daemon or server is gone) or silent (it has not answered for half of the time that
-//!   the verb has): detached lazily if it is busy, because its users can do nothing with it but
-//!   wait, and nothing else would ever let it go.
+//!   the verb has): detached lazily if it is busy, because its users can only wait, and nothing
+//!   else would ever free it.
 //! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
-//! * Files in the directory that were written while nothing was mounted: left, and named.
+//! * Files in the directory that were written while nothing was mounted: they stay, and are named.
 
 use super::carry_out::TargetState;
 use super::context::Context;
@@ -31,14 +31,14 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::io;
 use std::time::Duration;
 
-/// No target has more mounts on top of each other than this; a guard against mounting as fast as we
-/// unmount.
+/// Limit for mounts on top of each other: no target has more. It stops us if another process mounts
+/// as fast as we unmount.
 pub(super) const MOST_LAYERS: usize = 256;
 
-/// How long a busy mount is waited for: containers that are just ending.
+/// Limit for waiting for a busy mount: its containers may just be ending.
 const UMOUNT_BUSY_WAIT: Duration = Duration::from_secs(3);
 
-/// How things stand to an unmounted target.
+/// Returns the state of a target that is to be unmounted.
 pub(super) fn standing(target: &TargetPath) -> Result<TargetState> {
     let Some(place) = Place::open(target)? else { return Ok(TargetState::Reached) };
     match place.look()? {
@@ -48,7 +48,7 @@ pub(super) fn standing(target: &TargetPath) -> Result<TargetState> {
     }
 }
 
-/// The step: everything off, and the directory empty.
+/// Performs the step: unmounts everything, and fails unless the directory is empty.
 pub(super) fn unmount(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     context.refuse_foreign(target)?;
@@ -56,18 +56,18 @@ pub(super) fn unmount(context: &Context<'_>, target: &TargetPath) -> Result<()> 
     empty_directory(&place)
 }
 
-/// The undo: unmounts everything at once. Nothing can have begun to use it.
+/// Performs the undo: unmounts everything at once. Nothing can have begun to use it.
 pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(UMOUNT_BUSY_WAIT))
 }
 
-/// Takes off what lies on the lowest mount at a place, as long as nothing uses it.
+/// Unmounts everything above the lowest mount at a place, as long as it is not in use.
 pub(super) fn uncover(place: &Place) -> Result<()> {
     let count = || -> Result<usize> {
         Ok(mount_table::read()?.iter().filter(|entry| entry.target == place.path()).count())
     };
     for _ in 0..MOST_LAYERS {
-        // One that is unmounted may take others with it.
+        // One unmount may remove other mounts as well.
         if count()? < 2 || mount::unmount(place, false).is_err() {
             break;
         }
@@ -75,13 +75,14 @@ pub(super) fn uncover(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// A file system answers from memory when its device has gone.
+/// Reports whether the mount's device is gone. The file system does not tell: it answers from
+/// memory.
 pub(super) fn has_dead_device(place: &Place) -> bool {
     let asked = mount_health::with_devices(&[place.path().to_owned()], UMOUNT_BUSY_WAIT);
     matches!(asked.as_deref(), Ok([Vitals::Dead(_)]))
 }
 
-/// The mount on top at the target.
+/// Returns the id of the top mount at the target.
 pub fn mount_at(target: &TargetPath) -> Option<u64> {
     match Place::open(target).ok()??.look().ok()? {
         Look::Mount(mounted) => Some(mounted.id),
@@ -97,7 +98,7 @@ fn peel(place: &Place, deadline: &Deadline) -> Result<()> {
             Look::Dead(_) => true,
         };
         match mount::unmount(place, false).map_err(|error| (Errno::from_io_error(&error), error)) {
-            // EINVAL: someone else was faster.
+            // EINVAL: another process was faster.
             Ok(()) | Err((Some(Errno::INVAL | Errno::NOENT), _)) => {}
             Err((Some(Errno::BUSY), _)) => free(place, dead, deadline)?,
             Err((_, error)) if dead => lazily(place, error)?,
@@ -119,18 +120,18 @@ fn lazily(place: &Place, cause: io::Error) -> Result<()> {
         .with_context(|| format!("detach {}", place.path().display()))
 }
 
-/// Makes a busy mount free: takes off what is mounted inside, or waits for its users.
+/// Frees a busy mount: unmounts what is mounted inside, or waits for its users.
 fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     if unmount_children(place)? > 0 {
         return Ok(());
     }
-    // A healthy server answers at once. Half of the time is left for its users, should it come
-    // back.
+    // A healthy server answers at once. The other half of the time is for the mount's users, if the
+    // server comes back.
     if dead || place.pulse(deadline.remaining() / 2) != Pulse::Alive {
         return lazily(place, io::ErrorKind::ResourceBusy.into());
     }
-    // A failure that names the users says more than one that the time is over, so the wait ends
-    // before the deadline does.
+    // A failure that names the users says more than a timeout, so the wait ends before the deadline
+    // does.
     let patience = Deadline::for_undo(UMOUNT_BUSY_WAIT.min(deadline.remaining()));
     while !patience.expired() {
         deadline.check_signals("waiting for the users of the volume")?;
@@ -138,7 +139,7 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            // The caller looks again.
+            // The caller checks again.
             _ => return Ok(()),
         }
     }
@@ -150,10 +151,10 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     .into())
 }
 
-/// How often the mounts inside are looked for while a pod renames the directories above them.
+/// Limit for searches for the mounts inside, while a pod renames the directories above them.
 const SEARCHES: usize = 100;
 
-/// How many mounts inside the volume were unmounted; 0 if there is none.
+/// Unmounts the mounts inside the volume. Returns their number.
 fn unmount_children(place: &Place) -> Result<usize> {
     for _ in 0..SEARCHES {
         let Some(top) = place.mount_id()? else { return Ok(0) };
@@ -162,7 +163,7 @@ fn unmount_children(place: &Place) -> Result<usize> {
             return Ok(0);
         }
         match unmount_each(place, &children)? {
-            // Either the table is old already, or a name in it leads elsewhere now.
+            // Either the table is outdated, or a name in it leads elsewhere now.
             0 => std::thread::sleep(Duration::from_millis(1)),
             count => return Ok(count),
         }
@@ -177,8 +178,8 @@ fn unmount_children(place: &Place) -> Result<usize> {
     .into())
 }
 
-/// How many of them were where the table says, and are unmounted. What is not is left: the path may
-/// by now lead to another pod's volume.
+/// Unmounts those mounts that are where the table says, and returns their number. Others stay:
+/// their path may now lead to another pod's volume.
 fn unmount_each(place: &Place, children: &[Entry]) -> Result<usize> {
     let mut count = 0;
     for child in children {
@@ -198,7 +199,7 @@ fn unmount_each(place: &Place, children: &[Entry]) -> Result<usize> {
     Ok(count)
 }
 
-/// kubelet removes the directory next, and tries for ever if it is not empty.
+/// Fails unless the directory is empty: kubelet removes it next, and would try forever.
 fn empty_directory(place: &Place) -> Result<()> {
     match place.look()? {
         Look::Plain(FileType::RegularFile) => return place.remove_file_if_empty(),

@@ -1,7 +1,7 @@
-//! A driver whose side file says `"run": "agent"`: the node's agent carries out its calls, each by
-//! this same executable in a process of its own, with the programs that the agent's image has.
+//! Calls of a driver whose side file says `"run": "agent"`: the node's agent carries them out. Each
+//! runs in its own process of this same executable, with the programs of the agent's image.
 //!
-//! A mount needs the agent. An unmount does not: where none answers, it is done here.
+//! A mount needs the agent. An unmount does not: without an answer, it is done here.
 
 use crate::agent_client::{self, AGENT_WAIT};
 use crate::hints::to_failure;
@@ -19,10 +19,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// The most bytes of a call: the kernel lets no argument of it have more than an eighth of that.
+/// Limit for a call, in bytes: the kernel limits each argument to an eighth of that.
 const LONGEST_CALL: u64 = 1 << 20;
 
-/// A call that the agent is to carry out.
+/// Call for the agent to carry out.
 pub(super) struct Order<'a> {
     socket: &'a Path,
     verb: Verb,
@@ -30,7 +30,8 @@ pub(super) struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    /// Of the arguments as they came, if the side file has the agent carry out this driver's calls.
+    /// Builds the order from the original arguments, if the side file has the agent carry out the
+    /// calls.
     pub(super) fn of(
         installed: &'a Installed,
         verb: Verb,
@@ -38,7 +39,7 @@ impl<'a> Order<'a> {
     ) -> failure::Result<Option<Self>> {
         let settings = agent::settings(&installed.settings.agent)?;
         let Some(settings) = settings.filter(|settings| settings.runs) else { return Ok(None) };
-        // A name costs no program.
+        // A volume's name needs no programs.
         let asks = verb != Verb::GetVolumeName;
         let Some(directory) = installed.directory.as_deref().filter(|_| asks) else { return Ok(None) };
         let words = std::iter::once(OsStr::new(verb.name())).chain(arguments.iter().map(OsString::as_os_str));
@@ -48,7 +49,7 @@ impl<'a> Order<'a> {
         Ok(Some(Self { socket: Path::new(settings.socket), verb, params }))
     }
 
-    /// What became of it; nothing if it is to be done here.
+    /// Returns the reply; `None` if the call is to be carried out here.
     pub(super) fn carry_out(&self, allowed: Duration) -> Option<Reply> {
         let unmounts = matches!(self.verb, Verb::Unmount | Verb::UnmountDevice);
         let (time, patience) = if unmounts { (allowed / 2, Duration::ZERO) } else { (allowed, AGENT_WAIT) };
@@ -65,8 +66,8 @@ impl<'a> Order<'a> {
     }
 }
 
-/// The call that the agent has left on standard input, and how long it may take; nothing of either
-/// if there is none.
+/// Reads the call that the agent has put on standard input, and its time limit. Both are empty if
+/// there is no call.
 pub(super) fn left_on_input() -> (Vec<OsString>, Duration) {
     let mut bytes = Vec::new();
     let _ = std::io::stdin().take(LONGEST_CALL).read_to_end(&mut bytes);

@@ -1,24 +1,25 @@
-//! The process kubelet starts: takes the reply pipe away from everybody, answers once, and exits
-//! with 0.
+//! Process that kubelet starts: it keeps the reply pipe from all other processes, answers once, and
+//! exits with 0.
 //!
-//! In this order:
+//! Its steps, in this order:
 //!
 //! 1. [`ReplyPipe::take`](flexvol_linux::proc::reply_pipe::ReplyPipe::take): fd 1 is moved to a
 //!    close-on-exec descriptor, 0, 1 and 2 become /dev/null and every other inherited descriptor is
-//!    closed. kubelet reads stdout and stderr as one pipe up to its end, so a stray byte voids the
-//!    answer, and a child that keeps the pipe hangs kubelet for ever.
+//!    closed. kubelet reads stdout and stderr as one pipe up to its end. So a stray byte makes the
+//!    answer invalid, and a child that keeps the pipe makes kubelet hang forever.
 //! 2. A panic hook that replies, and handlers for the signals that mean stop; the side file; umask
 //!    077 and working directory `/`.
-//! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because
-//!    kubelet remembers that answer; `init` is answered on the spot. Both need no file, no /proc
-//!    and no second process.
-//! 4. Everything else is parsed, and what came with secrets is taken out of argv, where everybody
-//!    on the node could read it for as long as this process lives. It runs in a worker, a fork of
-//!    this process, which plans and executes. This process waits: if the worker dies, hangs in the
-//!    kernel past its deadline or is killed, it cleans up after it and replies all the same.
-//! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs
-//!    the whole argv, secrets and all.
-//! 6. A line in the [drivers' log](crate::driver_log), now that nothing can delay or spoil the
+//! 3. The verb. If the driver does not have it, the reply is `Not supported` whatever the arguments
+//!    are, because kubelet remembers that answer. `init` is answered at once. Both need no file, no
+//!    /proc and no second process.
+//! 4. The arguments of all other verbs. They are parsed, and the values of secrets are erased from
+//!    argv, where every user of the node could read them as long as this process lives. The call
+//!    runs in a worker, a fork of this process, which plans and executes. This process waits: if
+//!    the worker dies, hangs in the kernel past its deadline or is killed, this process cleans up
+//!    after it and still replies.
+//! 5. One reply, one write(2), and exit 0 whatever the reply says: on any other status kubelet logs
+//!    the whole argv, including secrets.
+//! 6. A line in the [drivers' log](crate::driver_log), now that nothing can delay or damage the
 //!    reply.
 
 mod in_agent;
@@ -43,8 +44,9 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because
-/// it may fail, and before the working directory changes, because `argv[0]` may be relative to it.
+/// Runs a driver's process from start to end. `identify` is called after the reply pipe is safe,
+/// because it may fail, and before the working directory changes, because `argv[0]` may be relative
+/// to it.
 pub fn main(identify: impl FnOnce() -> Result<Installed>, arguments: &mut [OsString]) -> ExitCode {
     if matches!(arguments, [word] if word == FROM_INPUT) {
         let (mut arguments, within) = in_agent::left_on_input();
@@ -53,7 +55,7 @@ pub fn main(identify: impl FnOnce() -> Result<Installed>, arguments: &mut [OsStr
     reply(identify, arguments, None)
 }
 
-/// `within` is how long a call may take that the node's agent has carried out here.
+/// Answers a call. `within` is the time limit if the node's agent runs the call here.
 fn reply(
     identify: impl FnOnce() -> Result<Installed>,
     arguments: &mut [OsString],
@@ -62,8 +64,8 @@ fn reply(
     let pipe = ReplyPipe::take(no_room);
     limits::lift();
     pipe.reply_on_panic(|text| Reply::from(bug(text)).to_line());
-    // Before anything that takes time: without a handler, kubelet's stop would end this process
-    // without a word.
+    // Before any slow work: without a handler, a stop signal from kubelet would end this process
+    // without a reply.
     let told = signal::install().map_err(to_failure);
     let installed = told.and_then(|()| identify());
     process::detach_from_caller();
@@ -73,25 +75,25 @@ fn reply(
         Err(failure) => (failure.clone().into(), None),
     };
     pipe.send(&reply.to_line());
-    // What the agent carries out, the driver that asked it notes.
+    // A call that the agent carries out is logged by the driver that asked the agent.
     if let (Ok(installed), Some((call, started)), None) = (installed, carried_out, within) {
         Entry::of(installed.name(), &call, started, &reply).note();
     }
     ExitCode::SUCCESS
 }
 
-/// What is said where not even the reply pipe can be put aside.
+/// Returns the reply for the case that no descriptor is free for the reply pipe.
 fn no_room() -> String {
     let text = "the limit of open files is too low: raise LimitNOFILE of kubelet";
     Reply::from(Failure::new(Code::Internal, text)).to_line()
 }
 
-/// What a panic is to people.
+/// Describes a panic for people.
 fn bug(text: &str) -> Failure {
     Failure::new(Code::Internal, format!("this is a bug of flexvol, please report it: {text}"))
 }
 
-/// A call that was worth carrying out, and when that began.
+/// Call that was parsed, and the time when it began.
 type CarriedOut = (Call, Instant);
 
 fn answer(
@@ -106,8 +108,8 @@ fn answer(
     dispatch(installed, verb, arguments, within)
 }
 
-/// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker.
-/// Never panics, never prints.
+/// Runs one verb: `init`, and verbs that the driver does not have, at once; others in a supervised
+/// worker. Never panics, never prints.
 pub fn perform(installed: &Installed, verb: &OsStr, arguments: &[OsString]) -> Reply {
     dispatch(installed, verb, &mut arguments.to_vec(), None).0
 }
@@ -127,7 +129,8 @@ fn dispatch(
     }
 }
 
-/// Parsed here and not in the worker, so that a call that is merely wrong costs no fork.
+/// Carries out a call. It is parsed here and not in the worker, so that an invalid call costs no
+/// fork.
 fn carry_out(
     installed: &Installed,
     verb: Verb,
@@ -140,7 +143,7 @@ fn carry_out(
         let order = if within.is_some() { None } else { Order::of(installed, verb, arguments)? };
         Ok((call, order))
     });
-    // Best effort: kubelet has shown them already, if only for a moment.
+    // Best effort: the arguments have been visible already, if only for a moment.
     let _ = memory::forget_arguments(arguments, SECRET.as_bytes());
     let (call, order) = match parsed {
         Ok(parsed) => parsed,
@@ -154,7 +157,8 @@ fn carry_out(
         allowed = allowed.saturating_sub(started.elapsed());
     }
     let names = (installed.driver.name(), installed.directory.as_deref());
-    // The worker has a copy of all this memory, and ends without tidying it up.
+    // The worker has a copy of all this memory and ends without wiping it, so it forgets the
+    // secrets first.
     let call = RefCell::new(call);
     let work = || {
         let deadline = Deadline::after(allowed).sooner(supervise::margin(verb, allowed) * 2);
@@ -167,7 +171,7 @@ fn carry_out(
     (reply, Some((call.into_inner(), started)))
 }
 
-/// Where the content of the call's volume comes from, for a message.
+/// Returns the source of the volume's content, for a message.
 fn storage(installed: &Installed, call: &Call) -> Option<String> {
     match installed.plan(call).ok()?.goal {
         Goal::Mounted { view: View { source: Source::Any | Source::Identity(_), .. }, .. } => None,
@@ -176,13 +180,13 @@ fn storage(installed: &Installed, call: &Call) -> Option<String> {
     }
 }
 
-/// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the
-/// reply.
+/// Does the worker's work. The reply contains no secret of the call, whatever a helper or the
+/// kernel says.
 fn work(installed: &Installed, call: &Call, deadline: Deadline) -> Reply {
     match carried_out(installed, call, deadline) {
         Ok(fields) => Reply::Success(fields),
         Err(failure) => {
-            // Also of what only the driver takes for a secret: a password among mount options.
+            // Redacts also what only the driver knows to be secret: a password among mount options.
             let understood = installed.understood(call).ok();
             let options = understood.as_ref().and_then(|(call, _)| call.options());
             let further = Redactor::new(options.into_iter().flat_map(|options| options.secrets.values()));
@@ -191,7 +195,7 @@ fn work(installed: &Installed, call: &Call, deadline: Deadline) -> Reply {
     }
 }
 
-/// Plans the call, asks the policy, and has the plan carried out.
+/// Plans the call, checks the plan against the policy, and executes it.
 fn carried_out(installed: &Installed, call: &Call, deadline: Deadline) -> Result<Fields> {
     let plan = installed.plan(call)?;
     installed.settings.policy.check(&plan)?;
@@ -207,7 +211,7 @@ fn carried_out(installed: &Installed, call: &Call, deadline: Deadline) -> Result
     Ok(installed.fields(call).unwrap_or(fields))
 }
 
-/// Of every secret that came as one.
+/// Redacts every secret that kubelet passed as one.
 fn redacted(call: &Call, failure: &Failure) -> String {
     let secrets = call.options().into_iter().flat_map(|options| options.secrets.values());
     Redactor::new(secrets).clean(&failure.message())

@@ -1,12 +1,13 @@
-//! Waiting for a worker that may never come back.
+//! Supervision of a worker that may never return.
 //!
-//! A mount of a dead server sits in the kernel where no signal handler runs; only another process
-//! can still answer kubelet. So the work is done in a fork, and the process kubelet knows waits for
-//! its reply, passes on what it is told (SIGTERM), and when time is up kills the worker, ends what
-//! its commands left running and detaches what it may have left at the target.
+//! A mount of a dead server blocks in the kernel, where no signal handler runs; only another
+//! process can still answer kubelet. So the work is done in a fork. The process that kubelet knows
+//! waits for the fork's reply and passes SIGTERM on. When time is up it kills the worker, ends the
+//! processes that the worker's commands left running, and detaches what the worker may have left at
+//! the target.
 //!
 //! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and
-//! undoes what it did.
+//! rolls back.
 
 use super::redacted;
 use crate::executor::{self, Left, Worker};
@@ -18,16 +19,17 @@ use flexvol_protocol::{Call, Reply, TargetPath, Verb};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// After the deadline the worker has this long to undo and reply before it is killed. With the 110
-/// s of a mount it stays below the 123 s after which kubelet stops waiting.
+/// Time after the deadline in which the worker may roll back and reply before it is killed. With
+/// the 110 s of a mount it stays below the 123 s after which kubelet stops waiting.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long cleaning up after a killed worker may take.
+/// Limit for the cleanup after a killed worker.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// How much sooner than `allowed` a call's worker must end, and once more its supervisor's patience
-/// with it: an unmount has nothing to undo, and what frees a target without its worker is answered
-/// in time as well.
+/// Returns the time that an unmount reserves at the end of `allowed`; zero for other verbs. The
+/// supervisor stops waiting for the worker this much before `allowed`, and the worker's deadline is
+/// twice this much before `allowed`. An unmount has nothing to roll back, and even a target that is
+/// freed without the worker is answered in time.
 pub(super) fn margin(verb: Verb, allowed: Duration) -> Duration {
     match verb {
         Verb::Unmount | Verb::UnmountDevice => (CLEAN_UP * 2).min(allowed / 8),
@@ -42,10 +44,10 @@ fn patience(verb: Verb, allowed: Duration) -> Duration {
     }
 }
 
-/// Runs `work` in a fork and brings back its reply, or one of our own: of an unmount within
-/// `allowed`, else with a grace. `driver` and `directory` (`vendor~driver`) are the driver's names;
-/// `storage` is what is waited for, if that is known. The call is not borrowed while `work` is
-/// done: that may forget what is secret of it.
+/// Runs `work` in a fork and returns its reply, or a reply of our own: for an unmount within
+/// `allowed`, otherwise with a grace period. `driver` and `directory` (`vendor~driver`) are the
+/// driver's names; `storage` names what the call waits for, if that is known. The call is not
+/// borrowed during `work`, which may forget the call's secrets.
 pub(super) fn supervise(
     call: &RefCell<Call>,
     (driver, directory): (&str, Option<&str>),
@@ -62,8 +64,8 @@ pub(super) fn supervise(
             Some(reply) => return reply,
             None => (broken("replied half"), Worker::Gone),
         },
-        // Not told by the worker, which cannot undo any more, but cleaned up after like one that
-        // was killed.
+        // The worker does not report this itself and cannot roll back any more. The cleanup is the
+        // same as after a killed worker.
         Ok(Ended::Panicked(text)) => {
             (Failure::new(Code::Internal, redacted(call, &super::bug(&text))), Worker::Gone)
         }
@@ -73,19 +75,19 @@ pub(super) fn supervise(
             late(allowed, storage()).with_residue(format!("process {pid}, until the kernel lets it go")),
             Worker::Stuck,
         ),
-        // Nothing has begun.
+        // The work has not begun.
         Err(error) => return to_failure(error).into(),
     };
-    // First of all: a command that lives on could still mount.
+    // This is the first step: a command that still runs could mount something.
     process::end_children();
-    // Not to be unmounted, whatever became of who tried.
+    // Not our volume: it must stay mounted, whatever happened to the worker.
     let refused = target(call)
         .is_some_and(|target| unmounts(call) && !executor::is_volume_of(driver, directory, target));
     if refused { failure.into() } else { after(call, before, worker, failure) }
 }
 
 fn run(work: impl FnOnce() -> Reply, allowed: Duration) -> anyhow::Result<Ended> {
-    // The worker inherits the handlers, and the flag of a signal that has come by then.
+    // The worker inherits the handlers, and the flag of a signal that arrived earlier.
     signal::install()?;
     if signal::interrupted() {
         let text = "told to stop before the work began: kubelet tries again";
@@ -106,8 +108,8 @@ fn broken(how: &str) -> Failure {
     Failure::new(Code::Internal, format!("the driver's worker {how}: kubelet tries again"))
 }
 
-/// Takes off what a worker may have left at the target. An unmount that got nowhere is thereby
-/// done.
+/// Unmounts what a worker may have left at the target. This also completes an unmount whose worker
+/// failed.
 fn after(call: &Call, before: Option<u64>, worker: Worker, failure: Failure) -> Reply {
     let cleaned = |target: &TargetPath, left| carried_out(|| executor::clean_up(target, left, worker));
     match (call, target(call)) {
@@ -125,12 +127,12 @@ fn unmounts(call: &Call) -> bool {
     matches!(call, Call::Unmount { .. } | Call::UnmountDevice { .. })
 }
 
-/// The target of the verbs that mount and unmount; `expandfs` changes nothing there.
+/// Returns the target of the verbs that mount and unmount; `expandfs` changes nothing there.
 fn target(call: &Call) -> Option<&TargetPath> {
     call.target().filter(|_| call.verb() != Verb::ExpandFs)
 }
 
-/// In another worker, because this, too, can hang.
+/// Runs `work` in another worker, because it can hang, too. Reports whether it succeeded.
 fn carried_out(work: impl FnOnce() -> anyhow::Result<()>) -> bool {
     let reply = || work().map_or_else(|error| to_failure(error).into(), |()| Reply::success());
     let ended = process::Worker::start(|| reply().to_line()).map(|worker| worker.wait(CLEAN_UP));
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(patience(Verb::Mount, Duration::from_secs(110)), Duration::from_mins(2));
     }
 
-    /// In a thread of its own, because the namespace is the thread's.
+    /// Runs in a thread of its own, because the mount namespace belongs to the thread.
     #[test]
     fn a_panic_is_cleaned_up_after() {
         if namespace::enter().and_then(|()| namespace::cover_run()).is_err() {

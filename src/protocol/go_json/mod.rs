@@ -1,9 +1,9 @@
-//! JSON exactly as Go's `encoding/json` reads and writes it, because that is what sits in kubelet.
+//! JSON exactly as Go's `encoding/json` reads and writes it, because kubelet uses that.
 //!
 //! `serde_json` is stricter than Go (invalid UTF-8, lone surrogates, nesting deeper than 128, huge
-//! numbers) and words its errors differently, while a driver's author searches for the words
-//! kubelet logged. So this is a reader of its own: one check of the whole text, then a shallow look
-//! at the members someone asks for, as `json.Unmarshal` does.
+//! numbers). It also words its errors differently, while a driver's author searches for the words
+//! that kubelet logged. So this is a reader of its own. It checks the whole text once, and then
+//! reads only the requested members, as `json.Unmarshal` does.
 
 mod reader;
 
@@ -11,9 +11,9 @@ use reader::Reader;
 use std::error::Error;
 use std::fmt::{self, Write as _};
 
-/// Why kubelet could not use a reply, in the words of Go's `encoding/json`.
+/// Reason why kubelet could not use a reply, in the words of Go's `encoding/json`.
 ///
-/// Holds at most one character of the reply, so it may be logged even if the driver printed a
+/// It contains at most one character of the reply, so it may be logged even if the driver printed a
 /// secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(String);
@@ -31,8 +31,8 @@ impl Malformed {
         Self(format!("invalid character {} {place}", quoted_byte(byte)))
     }
 
-    /// `target` is what Go names the receiver, e.g. `Go struct field DriverStatus.attached of type
-    /// bool`.
+    /// Makes a type error. `target` is Go's name for the receiver, e.g. `Go struct field
+    /// DriverStatus.attached of type bool`.
     pub(super) fn wrong_type(value: &Value, target: &str) -> Self {
         Self(format!("json: cannot unmarshal {} into {target}", value.kind()))
     }
@@ -46,8 +46,8 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
-/// A byte as Go's `quoteChar` shows it: taken for a Latin-1 character, escaped as in a Go string
-/// literal.
+/// Returns a byte as Go's `quoteChar` shows it: read as a Latin-1 character, and escaped as in a Go
+/// string literal.
 fn quoted_byte(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".into(),
@@ -65,12 +65,12 @@ fn quoted_byte(byte: u8) -> String {
     }
 }
 
-/// One JSON value, looked at no deeper than asked.
+/// One JSON value, whose members are parsed only on request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Value<'a> {
     Null,
     Bool(bool),
-    /// The number if it is an integer as Go's `ParseInt` takes it; no fraction, no exponent.
+    /// Value, if the number is an integer for Go's `ParseInt`: without fraction and exponent.
     Number(Option<i64>),
     String(String),
     Array,
@@ -78,7 +78,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// Go's word for the kind of value, as in its type errors.
+    /// Returns Go's word for the kind of value, as in its type errors.
     fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -91,12 +91,12 @@ impl Value<'_> {
     }
 }
 
-/// The text of a checked object, after its opening brace.
+/// Text of a checked object, after its opening brace.
 #[derive(Debug, PartialEq)]
 pub(super) struct Object<'a>(&'a [u8]);
 
 impl<'a> Object<'a> {
-    /// Every member in the order of the text, duplicates included.
+    /// Returns every member in the order of the text, including duplicates.
     pub(super) fn members(self) -> Result<Vec<(String, Value<'a>)>, Malformed> {
         let mut reader = Reader::new(self.0);
         let mut members = Vec::new();
@@ -108,8 +108,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Checks that `text` is one JSON value with nothing but JSON white space around it, and returns
-/// it.
+/// Checks that `text` is one JSON value, surrounded only by JSON white space, and returns it.
 pub(super) fn parse(text: &[u8]) -> Result<Value<'_>, Malformed> {
     let mut reader = Reader::new(text);
     let value = reader.value()?;
@@ -117,7 +116,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Value<'_>, Malformed> {
     Ok(value)
 }
 
-/// `text` as `json.Marshal` writes a string: safe inside HTML and JavaScript, otherwise raw.
+/// Returns `text` as `json.Marshal` writes a string: safe inside HTML and JavaScript, otherwise
+/// raw.
 pub(super) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -140,7 +140,7 @@ pub(super) fn quote(text: &str) -> String {
     out
 }
 
-/// One compact object of these members, whose values are JSON already.
+/// Returns one compact object of these members, whose values are already JSON.
 pub(super) fn object<K: AsRef<str>>(members: impl IntoIterator<Item = (K, String)>) -> String {
     let members: Vec<_> =
         members.into_iter().map(|(key, value)| format!("{}:{value}", quote(key.as_ref()))).collect();

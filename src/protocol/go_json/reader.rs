@@ -1,5 +1,5 @@
-//! The scanner below [`super::parse`]: byte by byte, with Go's states and Go's words for what it
-//! did not expect.
+//! Scanner for [`super::parse`]: byte by byte, with Go's states, and with Go's words for unexpected
+//! input.
 
 use super::{Malformed, Object, Value};
 use std::iter;
@@ -9,7 +9,7 @@ const DEEPEST: usize = 10_000;
 
 type Result<T> = std::result::Result<T, Malformed>;
 
-/// What is not yet read.
+/// Unread part of a text.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -20,26 +20,26 @@ impl<'a> Reader<'a> {
         Self { rest: text }
     }
 
-    /// The next byte that is not white space, left unread.
+    /// Returns the next byte that is not white space, without reading it.
     pub(super) fn next_byte(&mut self) -> Result<u8> {
         let space = self.rest.iter().take_while(|byte| b" \t\r\n".contains(byte)).count();
         self.skip(space);
         self.rest.first().copied().ok_or_else(Malformed::cut_short)
     }
 
-    /// Reads `byte` if it comes next.
+    /// Reads `byte` if it comes next. Reports whether it did.
     pub(super) fn accept(&mut self, byte: u8) -> bool {
         let comes = self.rest.first() == Some(&byte);
         self.skip(comes.into());
         comes
     }
 
-    /// The text is over.
+    /// Fails unless the text has ended.
     pub(super) fn end(&mut self) -> Result<()> {
         self.next_byte().map_or(Ok(()), |byte| Err(Malformed::unexpected(byte, "after top-level value")))
     }
 
-    /// A member's name and the colon after it.
+    /// Reads a member's name and the colon after it.
     pub(super) fn key(&mut self) -> Result<String> {
         match self.next_byte()? {
             b'"' => {}
@@ -53,7 +53,8 @@ impl<'a> Reader<'a> {
         Ok(key)
     }
 
-    /// Any value; what is inside an object or array is checked, then left to [`Object::members`].
+    /// Reads any value. The content of an object or array is checked, and left to
+    /// [`Object::members`].
     pub(super) fn value(&mut self) -> Result<Value<'a>> {
         let first = self.next_byte()?;
         let inside = self.rest.get(1..).unwrap_or_default();
@@ -64,8 +65,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Walks over a value with a list of what is open, not by recursion: the deepest text must not
-    /// end our stack.
+    /// Walks over a value with a list of open brackets instead of recursion: the deepest text must
+    /// not overflow the stack.
     fn nest(&mut self) -> Result<()> {
         let mut open = Vec::new();
         loop {
@@ -93,7 +94,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// After a value: closes what ends here and says whether another value follows.
+    /// Closes the brackets that end after a value, and reports whether another value follows.
     fn another(&mut self, open: &mut Vec<u8>) -> Result<bool> {
         while let Some(&closer) = open.last() {
             match self.next_byte()? {
@@ -115,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(false)
     }
 
-    /// In an object a key comes before the value, in an array nothing.
+    /// Reads the key that precedes a value in an object; in an array there is no key.
     fn key_within(&mut self, closer: u8) -> Result<()> {
         if closer == b'}' {
             self.key()?;
@@ -189,7 +190,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What comes after a backslash.
+    /// Reads the rest of an escape, after the backslash.
     fn escape(&mut self) -> Result<char> {
         let byte = self.within_token();
         self.skip(1);
@@ -205,7 +206,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What comes after `\u`: a character, one half of a pair with the other half next, or U+FFFD
+    /// Reads the rest of `\u`: a character, one half of a pair with the other half next, or U+FFFD
     /// for a lone half.
     fn unicode(&mut self) -> Result<char> {
         let unit = self.hex4()?;
@@ -231,8 +232,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next byte inside a token, left unread. At the end of the text Go feeds its scanner a
-    /// space, so `tru` is an invalid `' '`, not an unexpected end.
+    /// Returns the next byte inside a token, without reading it. At the end of the text Go feeds
+    /// its scanner a space, so `tru` is an invalid `' '`, not an unexpected end.
     fn within_token(&self) -> u8 {
         self.rest.first().copied().unwrap_or(b' ')
     }
@@ -242,8 +243,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Go turns every invalid byte into a U+FFFD of its own; [`String::from_utf8_lossy`] makes one of
-/// several.
+/// Appends bytes as Go does: each invalid byte becomes a U+FFFD of its own.
+/// [`String::from_utf8_lossy`] makes one of several.
 fn push_as_go(text: &mut String, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());

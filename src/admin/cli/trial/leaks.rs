@@ -1,4 +1,4 @@
-//! What a trial left behind: looked for, not assumed.
+//! Leftovers of a trial: searched for, not assumed.
 
 use super::LEAKS;
 use super::stage::Stage;
@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A loop device goes a moment after its last mount, and a process ends a moment after it answered.
+/// Limit for the wait until leftovers are gone: a loop device disappears a moment after its last
+/// mount, and a process a moment after its answer.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Looks for everything. A mount that is left hides the files below it, so it is looked for first.
+/// Searches for all leftovers. Mounts come first, as a leftover mount hides the files below it.
 pub(super) fn look(stage: &Stage, report: &mut Report<'_>) -> Result<()> {
     let root = stage.path();
     report.row(row("mounts", || mounts(root)))?;
@@ -27,7 +28,7 @@ pub(super) fn look(stage: &Stage, report: &mut Report<'_>) -> Result<()> {
     report.row(row("files", || others(stage, &tried.iter().map(String::as_str).collect::<Vec<_>>())))
 }
 
-/// The drivers that were tried, not skipped.
+/// Returns the drivers that were tried, not skipped.
 fn drivers(report: &Report<'_>) -> Vec<String> {
     let tried = report.results().filter(|(part, result)| *result != RowOutcome::Skipped && *part != LEAKS);
     let mut parts: Vec<_> = tried.map(|(part, _)| part.to_owned()).collect();
@@ -35,7 +36,7 @@ fn drivers(report: &Report<'_>) -> Vec<String> {
     parts
 }
 
-/// A row that holds if `find` finds nothing, at once or after a moment.
+/// Returns a row that succeeds if `find` finds nothing, at once or after a moment.
 fn row(what: &str, find: impl Fn() -> Result<Vec<String>>) -> Row {
     Row::noted(LEAKS, what, none(find))
 }
@@ -68,8 +69,8 @@ fn loop_devices(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What is on the stage and not expected there, and whatever but the log is in flexvol's own
-/// directory in /run, which began empty.
+/// Returns unexpected files on the stage, and all files except the log in flexvol's own directory
+/// in /run, which was empty at the start.
 fn others(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     let expected = Stage::expected(drivers)?;
     let mut found = Vec::new();
@@ -79,7 +80,7 @@ fn others(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     if Path::new(paths::RUN).exists() {
         walk(Path::new(paths::RUN), &mut remembered)?;
     }
-    // The log, and what of it was put aside.
+    // The log, and its rotated part.
     let logs = driver_log::directory();
     found.extend(remembered.into_iter().filter(|path| !path.is_dir() && !path.starts_with(&logs)));
     Ok(found.iter().map(|path| path.display().to_string()).collect())
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn what_is_not_expected_is_a_leak() {
         let stage = Stage::set().unwrap();
-        // A trial begins with an empty /run, and the machine of this test may have volumes.
+        // A trial starts with an empty /run, and the machine of this test may have volumes.
         let before = others(&stage, &[]).unwrap();
         assert!(before.iter().all(|path| path.starts_with(paths::RUN)), "{before:?}");
         std::fs::File::create(stage.shared().join("unexpected")).unwrap();

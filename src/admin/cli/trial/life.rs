@@ -1,5 +1,5 @@
-//! What happens to one driver: it is loaded, serves three pods one after the other, and is asked
-//! twice for everything.
+//! Life of one driver: it is loaded, serves three pods one after the other, and gets every call
+//! twice.
 
 use super::stage::{FILE, Part, Stage};
 use anyhow::{Context as _, Result, ensure};
@@ -13,14 +13,14 @@ use flexvol_terminal::report::{Report, Row};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// And this.
+/// Text that the first pod writes into the file.
 const TEXT: &str = "written by the first pod";
 
 /// The fsGroup of the pods.
 const GROUP: u32 = 2000;
 
 impl Part {
-    /// Why it cannot be tried on this machine.
+    /// Returns the reason why it cannot be tried on this machine.
     fn obstacle(&self) -> Option<String> {
         let missing = |device: &&str| !Path::new(device).exists();
         let tool = self.tool.and_then(|tool| HostRunner.find(tool).err()).map(|error| format!("{error:#}"));
@@ -30,7 +30,7 @@ impl Part {
     }
 }
 
-/// Tries one driver. Only what keeps us from going on at all is an error.
+/// Tries one driver. Only a problem that ends the whole trial is an error.
 pub(super) fn live(stage: &Stage, part: &Part, report: &mut Report<'_>) -> Result<()> {
     if let Some(obstacle) = part.obstacle() {
         return report.row(Row::skipped(part.driver, obstacle));
@@ -58,7 +58,7 @@ struct Tried<'a, 'b> {
 }
 
 impl Tried<'_, '_> {
-    /// Writes; and everything is asked for twice, as after a lost answer.
+    /// Writes data, and repeats every call, as after a lost answer.
     fn first_pod(&mut self) -> Result<()> {
         let group = FsGroup { gid: GROUP, spelling: FsGroupSpelling::Current };
         let pod = self.pod("1", Options { fs_group: Some(group), ..Options::default() });
@@ -75,7 +75,7 @@ impl Tried<'_, '_> {
         self.again(&Call::Unmount { target: pod.target()? })
     }
 
-    /// Finds the data, or an empty volume, as the driver promises.
+    /// Checks that the data is found, or an empty volume, as the driver promises.
     fn second_pod(&mut self) -> Result<()> {
         let pod = self.pod("2", Options::default());
         if self.set_up(&pod, "a second pod")? {
@@ -98,7 +98,7 @@ impl Tried<'_, '_> {
         self.stage.volume(&self.name, self.part, uid, options)
     }
 
-    /// The options, for people: where the stage is does not matter to them.
+    /// Returns the options for people, without the path of the stage.
     fn asked_for(&self) -> String {
         let options = self.part.options.iter().map(|(key, value)| format!("{key}={value}"));
         options.collect::<Vec<_>>().join(" ").replace(&*self.stage.path().to_string_lossy(), "…")

@@ -1,9 +1,9 @@
-//! `flexvol try`: a whole pod's life for each driver, on this machine, without a cluster.
+//! `flexvol try`: the whole life of a pod for each driver, on this machine, without a cluster.
 //!
-//! Everything happens in a mount namespace and a directory of its own. What is printed is what was
-//! seen: the installed copy of this very executable answers, data is written through the mount and
+//! Everything happens in a mount namespace and a directory of its own. The output shows what was
+//! observed: the installed copy of this executable answers, data is written through the mount and
 //! read back, and at the end the mount table, the loop devices, the processes and the files are
-//! looked at for anything left behind.
+//! searched for leftovers.
 
 mod leaks;
 mod life;
@@ -21,7 +21,7 @@ use stage::Part;
 use stage::Stage;
 use std::process::ExitCode;
 
-/// The part of the table that is no driver's.
+/// Part of the table that belongs to no driver.
 const LEAKS: &str = "leaks";
 
 /// Try the drivers on this machine, as kubelet would use them, without a cluster
@@ -67,7 +67,7 @@ fn end(report: Report<'_>) -> Result<ExitCode> {
     Ok(if totals.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The drivers that need nothing but this machine.
+/// Returns the drivers that need only this machine.
 fn parts(stage: &Stage) -> [Part; 3] {
     let own =
         |pairs: &[(&str, &str)]| filled(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())));

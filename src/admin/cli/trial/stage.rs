@@ -1,4 +1,4 @@
-//! The temporary node: a plugin directory, kubelet's directory, and something to mount.
+//! Temporary node: a plugin directory, kubelet's directory, and something to mount.
 
 use crate::plugin_dir::install::{self, InstallRequest, SideFileChanges, Source};
 use crate::plugin_dir::opened;
@@ -18,31 +18,31 @@ use std::path::{Path, PathBuf};
 /// The image's name below the image root.
 pub(super) const IMAGE: &str = "try.img";
 
-/// What a pod writes into its volume.
+/// File that a pod writes into its volume.
 pub(super) const FILE: &str = "greeting";
 
-/// One driver, and how it is tried.
+/// One driver to try, with its options.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) driver: &'static str,
     pub(super) options: BTreeMap<String, String>,
     pub(super) settings: Settings,
-    /// Whether the next pod finds what the last one wrote.
+    /// True if the next pod finds what the last one wrote.
     pub(super) keeps_data: bool,
-    /// The program it cannot do without.
+    /// Program without which it cannot be tried.
     pub(super) tool: Option<&'static str>,
-    /// The device it cannot do without.
+    /// Device without which it cannot be tried.
     pub(super) device: Option<&'static str>,
 }
 
 /// A directory that looks like a node.
 pub(super) struct Stage {
-    /// Dropped before the directory: removing that must not reach into what is still mounted in it.
+    /// Dropped before the directory: its removal must not reach into mounts that are still there.
     mounts: Mounts,
     root: TempDir,
 }
 
-/// Whatever is mounted below a directory; detached when dropped.
+/// All mounts below a directory; detached when dropped.
 struct Mounts(PathBuf);
 
 impl Drop for Mounts {
@@ -50,7 +50,7 @@ impl Drop for Mounts {
         for entry in mount_table::below(&self.0).unwrap_or_default() {
             let place = TargetPath::parse(entry.target.as_os_str()).ok().map(|target| Place::open(&target));
             if let Some(Ok(Some(place))) = place {
-                // What cannot be detached goes with the namespace.
+                // A mount that cannot be detached disappears with the namespace.
                 let _ = mount::unmount(&place, true);
             }
         }
@@ -58,7 +58,7 @@ impl Drop for Mounts {
 }
 
 impl Stage {
-    /// Makes it, empty.
+    /// Makes an empty stage.
     pub(super) fn set() -> Result<Self> {
         let root = files::temporary("flexvol-try-").context("make a directory")?;
         let stage = Self { mounts: Mounts(root.path().to_owned()), root };
@@ -68,17 +68,17 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Where everything is.
+    /// Returns the root of the stage.
     pub(super) fn path(&self) -> &Path {
         self.root.path()
     }
 
-    /// The directory that is bound.
+    /// Returns the directory that is bind-mounted.
     pub(super) fn shared(&self) -> PathBuf {
         self.path().join("shared")
     }
 
-    /// What the stage's admin allows: this stage and nothing else.
+    /// Returns the policy of the stage's admin: only this stage is allowed.
     pub(super) fn policy(&self) -> Policy {
         let image_roots = vec![self.path().join("images")];
         Policy { bind_roots: vec![self.shared()], image_roots, ..Policy::default() }
@@ -97,13 +97,13 @@ impl Stage {
             ..InstallRequest::new(name.clone(), place)
         };
         install::install(&request, &Source::own()?)?;
-        // The receipt: what lives for one trial is not repaired. If it stays, the search for leaks
-        // names it.
+        // Remove the receipt: a driver of one trial is not repaired. If the receipt stays, the
+        // search for leaks reports it.
         let _ = files::remove_tree(&state);
         Ok(Caller::new(plugins.join(name.directory()).join(name.executable())))
     }
 
-    /// A volume of one pod.
+    /// Returns a volume of one pod.
     pub(super) fn volume(&self, name: &DriverName, part: &Part, pod: &str, options: Options) -> PodVolume {
         PodVolume {
             kubelet_root: self.path().join("kubelet"),
@@ -115,7 +115,7 @@ impl Stage {
         }
     }
 
-    /// The files and directories a faultless trial leaves, relative to the stage.
+    /// Returns the files and directories that a faultless trial leaves, relative to the stage.
     pub(super) fn expected(drivers: &[&str]) -> Answer<BTreeSet<PathBuf>> {
         let mut expected: BTreeSet<PathBuf> =
             filled(["plugins", "kubelet", "kubelet/pods", "images", "shared"].map(PathBuf::from));

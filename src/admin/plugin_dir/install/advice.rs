@@ -1,6 +1,6 @@
-//! What an admin should know about the kubelets that read the plugin directory and about the
-//! programs of the node. None of it hinders: kubelet may be restarted later, and most volumes need
-//! few of the programs.
+//! Advice for the admin about the kubelets that read the plugin directory and about the programs of
+//! the node. None of it prevents the installation: kubelet may be restarted later, and most volumes
+//! need few of the programs.
 
 use super::{InstallRequest, programs};
 use flexvol_kubelet::locate::{KubeletProcess, kubelets};
@@ -17,21 +17,20 @@ use flexvol_protocol::{Capabilities, DriverName};
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// How long all kubelets together may take to say what they are. One prints a line.
+/// Deadline for all kubelets together to print their version, one line each.
 const VERSION_WAIT: Duration = Duration::from_secs(5);
 
 /// A running kubelet that reads the plugin directory.
 #[derive(Clone, Copy, Debug)]
 struct Reader {
     pid: u32,
-    /// `None` if it does not say.
+    /// `None` if it is unknown.
     release: Option<Release>,
-    /// Whether it calls `attach` itself.
+    /// True if it calls `attach` itself.
     attaches: bool,
 }
 
-/// Looks around and says what there is to say about a driver that was just put in place, or would
-/// be.
+/// Gathers the advice for a driver that was just put in place, or would be.
 pub(super) fn gather(
     request: &InstallRequest,
     plugins: &Directory,
@@ -50,21 +49,21 @@ pub(super) fn gather(
     if capabilities.is_some_and(|capabilities| capabilities.attach) {
         advice.extend(attaching(name, &readers));
     }
-    // In a pod, whose plugin directory is a mount, the node's programs are not seen.
+    // A pod has the plugin directory as a mount, and does not see the node's programs.
     if let Some(driver) = driver.filter(|_| !files::is_mount_root(plugins.path())) {
         advice.extend(programs::of(name, driver, settings, request.place.root()));
     }
     advice
 }
 
-/// Which of our drivers it is. Another program may be called like one of ours.
+/// Returns which of our drivers it is. Another program may have the name of one of ours.
 fn own_driver(settings: &Settings) -> Option<&'static dyn Driver> {
     settings.version.as_ref().and_then(|_| drivers::find(settings.driver.as_deref()?))
 }
 
-/// Those of this directory only: another kubelet is no matter.
+/// Returns the kubelets that read this directory; others do not matter.
 fn readers(plugins: &Directory) -> Vec<Reader> {
-    // What cannot be seen is no reason to install nothing.
+    // Missing information is no reason to stop the installation.
     let (all, identity) = (kubelets().unwrap_or_default(), plugins.identity().ok());
     let deadline = Deadline::after(VERSION_WAIT);
     let reads = |kubelet: &&KubeletProcess| {
@@ -79,7 +78,7 @@ fn readers(plugins: &Directory) -> Vec<Reader> {
     all.iter().filter(reads).map(reader).collect()
 }
 
-/// The first other driver in the directory whose `init` fails, and why.
+/// Returns the first other driver in the directory whose `init` fails, and the reason.
 fn failing(plugins: &Directory, name: &DriverName) -> Option<(String, String)> {
     let names = plugins.names().unwrap_or_default().into_iter();
     let others = names.filter(|other| other.as_os_str() != OsStr::new(&name.directory()));
@@ -102,7 +101,8 @@ fn started_anew(name: &DriverName, readers: &[Reader]) -> Vec<String> {
         .collect()
 }
 
-/// `failing` is asked only if it matters: it runs the other drivers.
+/// Warns of another driver that makes kubelet miss this one. `failing` is called only if needed, as
+/// it runs the other drivers.
 fn outshone(
     name: &DriverName,
     readers: &[Reader],
@@ -116,7 +116,7 @@ fn outshone(
     ))
 }
 
-/// Who calls `attach`, and therefore needs the driver.
+/// Names the programs that call `attach` and therefore need the driver.
 fn attaching(name: &DriverName, readers: &[Reader]) -> Vec<String> {
     let own = readers.iter().filter(|reader| reader.attaches).map(|reader| {
         format!(

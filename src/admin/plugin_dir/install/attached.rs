@@ -1,6 +1,5 @@
-//! Whether volumes are attached stays as it is until an admin says otherwise: of a driver that
-//! attaches no more, kubelet unmounts no device and the controller-manager undoes no
-//! attachment.
+//! Attach mode: it stays as it is until an admin changes it. If a driver no longer attaches,
+//! kubelet does not unmount its devices and the controller-manager does not undo its attachments.
 
 use super::{Installer, check};
 use crate::plugin_dir::found::Found;
@@ -10,7 +9,8 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::{DriverName, Verb};
 
 impl Installer<'_> {
-    /// Whether the installed driver attaches, and one with these settings could, but would not.
+    /// Reports whether the installed driver attaches, while a driver with these settings could
+    /// attach but would not.
     pub(super) fn stays_attached(&self, found: &Found, settings: &Settings) -> bool {
         settings.attach.is_none()
             && self.source.is_own()
@@ -18,11 +18,11 @@ impl Installer<'_> {
             && (found.settings().and_then(|settings| settings.attach) == Some(true) || self.attaches(found))
     }
 
-    /// What the installed program says, unless it is the one that is to be installed.
+    /// Asks the installed program, unless it is the one to be installed.
     fn attaches(&self, found: &Found) -> bool {
         let (name, ours) = (&self.request.name, &self.source.fingerprint().hash);
         let may_replace = match found {
-            // What is left of a program is not run.
+            // The rest of a damaged program is not run.
             Found::Ours(ours) => ours.has_whole_program() || !ours.side_file.is_lost(),
             _ => self.request.allowed.take_over,
         };
@@ -33,7 +33,7 @@ impl Installer<'_> {
     }
 }
 
-/// What the admin is told.
+/// Returns the message for the admin.
 pub(super) fn told(name: &DriverName) -> String {
     format!(
         "{name} attaches volumes as before (\"attach\": true in its side file): to change that, end the pods that use its volumes on all nodes, then install with --set attach=false everywhere"

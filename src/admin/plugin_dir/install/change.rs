@@ -1,4 +1,4 @@
-//! The steps of a plan, performed.
+//! Execution of the steps of a plan.
 
 use super::check::{self, Guise};
 use super::keep::Kept;
@@ -10,35 +10,35 @@ use flexvol_linux::fs::directory::{Directory, Kind};
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT};
 use flexvol_protocol::Capabilities;
 
-/// The permissions of a driver's directory.
+/// Permissions of a driver's directory.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
-/// What a change has at hand.
+/// Context of a change.
 pub(super) struct Changing<'a> {
     pub(super) installer: &'a Installer<'a>,
     /// The plugin directory, locked.
     pub(super) plugins: &'a Directory,
     pub(super) decision: &'a Decision,
-    /// Whether the program is one for this machine.
+    /// True if the program is for this machine.
     pub(super) runs_here: bool,
 }
 
-/// What a change tells.
+/// Result of a change.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     pub(super) capabilities: Option<Capabilities>,
     pub(super) warnings: Vec<String>,
 }
 
-/// The hidden names of what is ready.
+/// Hidden names of the staged files.
 struct Staged {
     side_file: Option<String>,
     programs: Vec<String>,
 }
 
 impl Changing<'_> {
-    /// Stages all there is to stage, checks it, and renames it into place. On an error nothing is
-    /// left of it but what says whose a half replaced driver is.
+    /// Stages all files, checks them, and renames them into place. After an error, it leaves only
+    /// the file that marks the owner of a half-replaced driver.
     pub(super) fn change(&self, mark: Mark<'_>) -> Result<Changed> {
         let labels = Labels::of(self.plugins, &self.installer.request.name)?;
         let appears = self.decision.plan.steps.contains(&Step::Appear);
@@ -63,7 +63,7 @@ impl Changing<'_> {
         mark: Mark<'_>,
     ) -> Result<Changed> {
         let mut staged = self.stage(stage)?;
-        // The last one that becomes visible, and stays.
+        // This one becomes visible last, and stays.
         let path = staged.programs.first().map(|program| stage.home().path_of(program));
         let capabilities = self.check(path.as_deref().unwrap_or(self.installer.source.path()))?;
         path.map_or(Ok(()), |path| mark(&path))?;
@@ -80,7 +80,7 @@ impl Changing<'_> {
         Ok(Changed { capabilities, warnings })
     }
 
-    /// What is about to be there, noted before it is; and what it replaces.
+    /// Writes the receipt before the change, and saves an unreadable side file. Returns warnings.
     fn note(&self, stage: &Stage<'_>, home: Option<&Directory>, staged: &Staged) -> Vec<String> {
         let name = &self.installer.request.name;
         let program = staged.programs.first().map_or(name.executable(), String::as_str);
@@ -94,7 +94,7 @@ impl Changing<'_> {
         noted.into_iter().chain(aside).collect()
     }
 
-    /// Someone may have meant something by it.
+    /// Saves the side file, as its content may matter to someone.
     fn set_aside(&self, home: &Directory, why: &str) -> String {
         let kept = home
             .read(SIDE_FILE, SIZE_LIMIT)
@@ -117,7 +117,7 @@ impl Changing<'_> {
         Ok(Staged { side_file, programs })
     }
 
-    /// Before anybody sees it.
+    /// Checks the driver before it becomes visible.
     fn check(&self, program: &std::path::Path) -> Result<Option<Capabilities>> {
         if !self.runs_here {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Changing<'_> {
         Ok(Some(answer.map_err(|why| check::never_visible(name, &why))?))
     }
 
-    /// Once more, from where kubelet will call it.
+    /// Checks it once more, at the path where kubelet will call it.
     fn check_visible(&self) -> Result<()> {
         let name = &self.installer.request.name;
         let place = self.plugins.path_of(name.directory()).join(name.executable());
@@ -137,7 +137,7 @@ impl Changing<'_> {
         Ok(())
     }
 
-    /// A whole directory by one rename. Until then it is hidden, and hidden for two renames only.
+    /// Makes a complete directory appear by one rename. Before, it is hidden for two renames only.
     fn appear(&self, stage: &mut Stage<'_>, staged: &mut Staged) -> Result<()> {
         let name = &self.installer.request.name;
         let (program, side_file) = (staged.programs.pop(), staged.side_file.take());
@@ -152,7 +152,7 @@ impl Changing<'_> {
         self.plugins.sync()
     }
 
-    /// A step in the directory that is there.
+    /// Performs one step in the existing directory.
     fn in_place(
         &self,
         step: Step,
@@ -175,7 +175,7 @@ impl Changing<'_> {
             Step::ReplaceProgram | Step::Appear => {
                 let program = staged.programs.pop().context(NOTHING)?;
                 home.rename(program, home, self.installer.request.name.executable())?;
-                // Unless it is in place.
+                // `None` if it is in place already.
                 stage.set_witness(staged.side_file.clone());
             }
         }
@@ -183,7 +183,7 @@ impl Changing<'_> {
     }
 }
 
-/// Whether a directory entry is a directory.
+/// Reports whether a directory entry is a directory.
 pub(super) fn is_directory(parent: &Directory, name: &str) -> Result<bool> {
     Ok(parent.look(name)?.is_some_and(|entry| entry.kind == Kind::Directory))
 }

@@ -1,4 +1,4 @@
-//! The driver's own `init`, run as kubelet would, before kubelet can.
+//! Check of a driver by its own `init`, run as kubelet would, before kubelet can run it.
 
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
@@ -14,17 +14,17 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long `init` may take. It is pure: this is for a node that swaps.
+/// Deadline for `init`. It is pure: only a node that swaps needs this long.
 const INIT_WAIT: Duration = Duration::from_secs(30);
 
-/// A directory of our own, removed when dropped. No one but us may read it: a side file may hold
-/// default options that are secret.
+/// Directory of our own, removed when dropped. Only we may read it: default options in a side file
+/// may be secret.
 #[derive(Debug)]
 pub(super) enum Scratch {
-    /// Where those of all installers are, each locked by its own, and root's alone. If we are
-    /// killed, the next installer removes it.
+    /// In the directory for all installers, which is root's alone; each installer locks its own
+    /// part. After a kill, the next installer removes it.
     Swept { all: Directory, own: Directory, name: String },
-    /// Anywhere else, for who may not write there.
+    /// Anywhere else, if we may not write there.
     Temporary(TempDir),
 }
 
@@ -42,7 +42,7 @@ impl Scratch {
         let gone = |path: &str| format!("{path} is gone");
         let run = Directory::open(Path::new(paths::RUN))?.with_context(|| gone(paths::RUN))?;
         let all = run.child_or_new(paths::CHECK, 0o700)?;
-        // Held until our own is locked, so that no one takes that for a left one.
+        // Held until our own directory is locked: else another installer takes it for a leftover.
         let sweeping = run.child(paths::CHECK)?.with_context(|| gone(paths::CHECK))?;
         sweeping.lock(&Deadline::after(INIT_WAIT))?;
         for left in all.names()? {
@@ -61,7 +61,7 @@ impl Scratch {
         match own {
             Ok(own) => Ok(Self::Swept { all, own, name }),
             Err(error) => {
-                // Made, and not to be had: whoever runs this again may have nothing to ask.
+                // The directory exists but cannot be used. The next run may have nothing to check.
                 let _ = all.remove_tree(name);
                 Err(error)
             }
@@ -79,15 +79,15 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Self::Swept { all, name, .. } = self {
-            // Once more, as whoever runs this again may have nothing to ask. The next that has
-            // would find it.
+            // Retry once: the next run may have nothing to check, and only a run with a check
+            // cleans up.
             let _ = all.remove_tree(&*name).or_else(|_| all.remove_tree(name));
         }
     }
 }
 
-/// A directory `vendor~driver` of our own with a side file: an executable that is told that it is
-/// called so reads that side file, wherever it is itself.
+/// Directory `vendor~driver` of our own with a side file: an executable that is called by this name
+/// reads that side file, wherever the executable is.
 #[derive(Debug)]
 pub(super) struct Guise {
     name: PathBuf,
@@ -95,7 +95,7 @@ pub(super) struct Guise {
 }
 
 impl Guise {
-    /// The guise of a driver with this side file.
+    /// Makes the directory for a driver with this side file.
     pub(super) fn new(name: &DriverName, side_file: &str) -> Result<Self> {
         let scratch = Scratch::new()?;
         let home = Directory::open(scratch.path())?.context("the temporary directory is gone")?;
@@ -104,7 +104,7 @@ impl Guise {
         Ok(Self { name: home.path_of(name.executable()), _scratch: scratch })
     }
 
-    /// Asks `program` for its capabilities under this guise.
+    /// Asks `program` for its capabilities under this name.
     pub(super) fn init(&self, program: &Path) -> Result<Capabilities, String> {
         init(program, Some(&self.name))
     }
@@ -122,7 +122,7 @@ pub(super) fn init(program: &Path, name: Option<&Path>) -> Result<Capabilities, 
     })
 }
 
-/// That a driver failed its check before anybody could see it.
+/// Returns the refusal for a driver that failed its check before it became visible.
 pub(super) fn never_visible(name: &DriverName, why: &str) -> Refusal {
     let text = format!(
         "{name} fails its own init and was not installed: {why}: fix the driver or its side file, then install again"
@@ -130,7 +130,7 @@ pub(super) fn never_visible(name: &DriverName, why: &str) -> Refusal {
     Refusal::new(Reason::SelfCheck, text)
 }
 
-/// That a driver fails where kubelet will call it, although it passed the check elsewhere.
+/// Returns the refusal for a driver that fails where kubelet will call it, but passed elsewhere.
 pub(super) fn visible(name: &DriverName, place: &Path, why: &str) -> Refusal {
     let text = format!(
         "{name} passed its check, but fails as {}: {why}: fix the plugin directory, then install again",

@@ -1,15 +1,15 @@
-//! Drivers of others that were replaced: kept outside the plugin directory, to be put back.
+//! Replaced foreign drivers, kept outside the plugin directory for a rollback.
 //!
 //! ```text
 //! <state>/replaced/vendor~driver/<content>/…      the driver's directory as it was
 //! ```
 //!
-//! A copy appears whole, by one rename, and is named after its content: the same driver is kept
-//! once, also if its take-over was killed when our side file lay beside it already. That one is no
-//! part of it.
+//! A copy appears as a whole, by one rename, and is named after its content: the same driver is
+//! kept once, also if its take-over was killed when our side file was already beside it. Our side
+//! file is not part of the copy.
 //!
-//! A version that `--binary` installed is kept with its side file, by which it is known: of these
-//! the newest [`VERSIONS`] stay, and one that is put back is kept no longer.
+//! A version that `--binary` installed is kept with its side file, which identifies it. The newest
+//! [`VERSIONS`] of these stay, and a version that is restored is kept no longer.
 
 use super::source::copy;
 use crate::plugin_dir::found::{self, LEFTOVER};
@@ -27,23 +27,23 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// The most that is kept of one driver, in bytes and in files: some bring their helpers along.
+/// Limits for the copy of one driver, in bytes and in files: some contain their helpers.
 const BYTES: u64 = 1 << 30;
 const FILES: u64 = 10_000;
 
 /// Limit for versions of one driver that are kept.
 const VERSIONS: usize = 3;
 
-/// How long another installer may keep a driver of the same name.
+/// Deadline for another installer that keeps a driver of the same name.
 const KEEP_LOCK_WAIT: Duration = Duration::from_mins(1);
 
-/// The name a copy has until it is complete.
+/// Name of a copy until it is complete.
 const PARTIAL: &str = ".partial";
 
-/// What is kept.
+/// Kind of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// Somebody else's driver: a side file of ours beside it is no part of it.
+    /// A foreign driver: a side file of ours beside it is not part of it.
     Foreign,
     /// A version that an installer put there, with its side file.
     Version,
@@ -53,13 +53,13 @@ pub(super) enum Kept {
 pub(super) fn keep(state: &Path, home: &Directory, what: Kept) -> Result<()> {
     directory::make_all(state)?;
     let state = Directory::open(state)?.with_context(|| format!("{} is gone", state.display()))?;
-    // One that works on another plugin directory may keep a driver of this name, too.
+    // An installer for another plugin directory may keep a driver of this name, too.
     state.lock(&Deadline::after(KEEP_LOCK_WAIT))?;
-    // An installer was killed here.
+    // Leftover of a killed installer.
     state.remove_tree(PARTIAL)?;
     let copied = keep_in(&state, home, what);
     if copied.is_err() {
-        // That it could not be copied is what people shall hear of.
+        // The admin needs the error of the copy, not one of the cleanup.
         let _ = state.remove_tree(PARTIAL);
     }
     copied?;
@@ -68,7 +68,7 @@ pub(super) fn keep(state: &Path, home: &Directory, what: Kept) -> Result<()> {
     versions[..old].iter().try_for_each(|version| remove(&state, version))
 }
 
-/// Removes the copy of a version; one of somebody else's driver stays.
+/// Removes the copy of a version; the copy of a foreign driver stays.
 pub(super) fn forget_version(state: &Path, copy: &Directory) -> Result<()> {
     match Directory::open(state)? {
         Some(state) if found::is_stamped(copy)? => remove(&state, copy),
@@ -86,7 +86,7 @@ fn versions(state: &Directory) -> Result<Vec<Directory>> {
     Ok(versions)
 }
 
-/// By one rename: whoever is killed here leaves no half of a copy.
+/// Renames the copy before it removes it: after a kill, no partial copy has a valid name.
 fn remove(state: &Directory, copy: &Directory) -> Result<()> {
     state.remove_tree(PARTIAL)?;
     state.rename(copy.path().file_name().context("a copy has a name")?, state, PARTIAL)?;
@@ -115,8 +115,8 @@ fn keep_in(state: &Directory, home: &Directory, what: Kept) -> Result<()> {
     state.sync()
 }
 
-/// The copy that a take-over made before it was killed: only there may a side file be left that
-/// ours has replaced.
+/// Returns the copy that a take-over made before it was killed: only this copy may have a side file
+/// that ours has replaced.
 fn begun(state: &Directory, home: &Directory) -> Result<Option<Directory>> {
     let mut names = home.names()?;
     names.retain(|name| *name != SIDE_FILE && !name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes()));
@@ -129,7 +129,7 @@ fn begun(state: &Directory, home: &Directory) -> Result<Option<Directory>> {
     Ok(None)
 }
 
-/// The copies of a driver, the newest last.
+/// Returns the copies of a driver, the newest last.
 pub(crate) fn kept(state: &Path) -> Result<Vec<Directory>> {
     let Some(state) = Directory::open(state)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -143,8 +143,8 @@ pub(crate) fn kept(state: &Path) -> Result<Vec<Directory>> {
     Ok(dated.into_iter().map(|(_, copy)| copy).collect())
 }
 
-/// Whether a name stands for the same in a copy, with all that is in it: then nothing is lost
-/// without it.
+/// Reports whether a name has the same content in a copy, with all that is in it: then removing it
+/// loses nothing.
 pub(crate) fn is_same(name: &OsStr, one: &Directory, copy: &Directory) -> Result<bool> {
     let kind = |of: &Directory| Ok::<_, anyhow::Error>(of.look(name)?.map(|entry| entry.kind));
     let content = |of: &Directory| -> Result<Option<Fingerprint>> {
@@ -169,13 +169,13 @@ pub(crate) fn is_same(name: &OsStr, one: &Directory, copy: &Directory) -> Result
     }
 }
 
-/// Copies one name with all that is in it to another name; nothing may have that yet.
+/// Copies one name, with all that is in it, to another name, which must not exist yet.
 pub(super) fn restore(from: &Directory, name: &OsStr, to: &Directory, new: &str) -> Result<()> {
     let mut copy = Copy::new(Kept::Version);
     copy.entry(from, name, to, new.as_ref())
 }
 
-/// A copy under way.
+/// Copy in progress.
 struct Copy {
     what: Kept,
     hash: Sha256,
@@ -222,7 +222,7 @@ impl Copy {
                 self.note(b"/");
                 Ok(())
             }
-            // A socket or fifo is made by whoever uses it.
+            // A socket or fifo is made by the program that uses it.
             Kind::Other => Ok(()),
         }
     }
@@ -240,7 +240,7 @@ impl Copy {
         Ok(())
     }
 
-    /// With its length, so that no two lists of names and contents are the same.
+    /// Adds bytes with their length, so that no two lists of names and contents are the same.
     fn note(&mut self, bytes: &[u8]) {
         self.hash.update(bytes.len().to_le_bytes());
         self.hash.update(bytes);

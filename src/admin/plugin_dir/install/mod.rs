@@ -1,18 +1,18 @@
-//! Putting a driver into the plugin directory.
+//! Installation of a driver in the plugin directory.
 //!
 //! ```text
-//! first     .flexvol-1 .flexvol-2     staged, synced, asked for init
+//! first     .flexvol-1 .flexvol-2     staged, synced, checked by init
 //!           .flexvol-3/{driver,.flexvol.json}
-//!           vendor~driver/            one rename: kubelet sees a whole driver
-//! upgrade   vendor~driver/.flexvol-1  staged, synced, asked for init
-//!           vendor~driver/driver      one rename: kubelet sees the old or the new
+//!           vendor~driver/            one rename: kubelet sees a complete driver
+//! upgrade   vendor~driver/.flexvol-1  staged, synced, checked by init
+//!           vendor~driver/driver      one rename: kubelet sees the old one or the new one
 //! ```
 //!
-//! Everything works on the opened plugin directory and under its flock(2). An installer that was
-//! killed leaves hidden names, which the next one removes; what kubelet sees is old or new at any
-//! moment. A kubelet that *starts* while a hidden directory exists would watch inside it, and take
-//! a change in there for a driver's; so that directory exists for two renames only, and files are
-//! staged outside it.
+//! Everything works on the opened plugin directory and under its flock(2). A killed installer
+//! leaves hidden names, which the next one removes; at any moment kubelet sees the old state or the
+//! new one. A kubelet that *starts* while a hidden directory exists would watch it, and take a
+//! change in it for a change of a driver. So that directory exists for two renames only, and files
+//! are staged outside it.
 
 mod advice;
 mod attached;
@@ -47,51 +47,51 @@ use plan::{Init, Wanted};
 use preflight::{Candidate, Findings};
 use std::path::{Path, PathBuf};
 
-/// What an admin asks for.
+/// Request to install a driver.
 #[derive(Clone, Debug)]
 pub struct InstallRequest {
     /// The driver.
     pub name: DriverName,
-    /// Where to.
+    /// The plugin directory.
     pub place: PluginDirPath,
-    /// Where replaced drivers and receipts are kept, as the node calls it; [`paths::STATE`] by
-    /// default.
+    /// Directory of state, for replaced drivers and receipts, as a path on the node;
+    /// [`paths::STATE`] by default.
     pub state: PathBuf,
-    /// What its side file shall say.
+    /// Changes of its side file.
     pub side_file_changes: SideFileChanges,
-    /// What may be replaced.
+    /// Permission to replace other drivers.
     pub allowed: Allowed,
-    /// Change nothing, only say what would be done.
+    /// True if nothing is changed, and only the plan is reported.
     pub dry_run: bool,
-    /// What was installed before, where the state directory does not say so: for `deploy`, whose
+    /// Receipt of the previous installation, if the state directory has none: for `deploy`, whose
     /// state directory may be lost while it runs.
     pub receipt: Option<Receipt>,
 }
 
-/// What was done, or would be.
+/// Report of an installation, or of a dry run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The driver.
     pub name: DriverName,
-    /// The plugin directory, as we reach it.
+    /// The plugin directory, as a path for this process.
     pub directory: PathBuf,
-    /// What it came to, and by which steps.
+    /// The outcome and the steps.
     pub plan: Plan,
     /// The side file; its version and hash are those of the executable.
     pub settings: Settings,
-    /// What the driver answers to `init`; `None` if it was not asked.
+    /// The driver's answer to `init`; `None` if it was not run.
     pub capabilities: Option<Capabilities>,
-    /// What an admin should know.
+    /// Notes for the admin.
     pub warnings: Vec<String>,
-    /// What is installed now; `None` in a dry run.
+    /// Receipt of what is installed now; `None` in a dry run.
     pub receipt: Option<Receipt>,
 }
 
-/// Called with the hidden executable when all is well and no one has seen it yet.
+/// Callback with the hidden executable, after all checks and before it becomes visible.
 pub type Mark<'a> = &'a mut dyn FnMut(&Path) -> Result<()>;
 
 impl InstallRequest {
-    /// A driver with its own name, with nothing special about it.
+    /// Makes a request for a driver with its own name and default settings.
     pub fn new(name: DriverName, place: PluginDirPath) -> Self {
         let (side_file_changes, allowed) = (SideFileChanges::default(), Allowed::default());
         Self {
@@ -105,29 +105,29 @@ impl InstallRequest {
         }
     }
 
-    /// Where replaced drivers of this name are kept, as we reach it.
+    /// Returns the directory for replaced drivers of this name, as a path for this process.
     pub(crate) fn kept_in(&self) -> Result<PathBuf> {
         Ok(self.place.below(&self.state)?.join(paths::REPLACED).join(self.name.directory()))
     }
 }
 
 impl InstallRequest {
-    /// Where the receipt of what was installed is.
+    /// Returns the location of the driver's receipt.
     pub(crate) fn receipts(&self) -> Result<Receipts> {
         Receipts::of(&self.place, &self.state, &self.name.directory())
     }
 }
 
-/// Installs or updates one driver in one plugin directory. An error that is a [`Refusal`] says why
-/// not.
+/// Installs or updates one driver in one plugin directory. If the error is a [`Refusal`], it has
+/// the reason.
 pub fn install(request: &InstallRequest, source: &Source) -> Result<Report> {
     install_marked(request, source, &mut |_| Ok(()))
 }
 
-/// The same; `mark` is called just before the driver becomes visible, if it does.
+/// Does the same, and calls `mark` just before the driver becomes visible, if it does.
 pub fn install_marked(request: &InstallRequest, source: &Source, mark: Mark<'_>) -> Result<Report> {
     let mut report = perform(request, source, mark)?;
-    // Not under the lock: the programs of others are asked, and may take their time.
+    // This runs without the lock, because it runs programs of others, which may take their time.
     let plugins = Directory::open(&report.directory).ok().flatten();
     if let Some(plugins) = plugins.filter(|_| !report.plan.steps.is_empty()) {
         let advice = advice::gather(request, &plugins, &report.settings, report.capabilities);
@@ -136,7 +136,7 @@ pub fn install_marked(request: &InstallRequest, source: &Source, mark: Mark<'_>)
     Ok(report)
 }
 
-/// Under the lock of the plugin directory, once there is one.
+/// Installs under the lock of the plugin directory, once that directory exists.
 fn perform(request: &InstallRequest, source: &Source, mark: Mark<'_>) -> Result<Report> {
     let installer = |plugins| Installer { request, source, plugins };
     let opened = Opened::open(&request.place)?;
@@ -152,23 +152,23 @@ fn perform(request: &InstallRequest, source: &Source, mark: Mark<'_>) -> Result<
     installer(Some(&plugins.directory)).perform(mark)
 }
 
-/// One installation under way.
+/// Installation in progress.
 struct Installer<'a> {
     request: &'a InstallRequest,
     source: &'a Source,
-    /// `None` if it does not exist, in a dry run.
+    /// `None` if it does not exist.
     plugins: Option<&'a Directory>,
 }
 
-/// What was decided.
+/// Decision about an installation.
 struct Decision {
     plan: Plan,
     settings: Settings,
     side_file: String,
-    /// Whether the settings have `attach: true` only because the installed driver attaches.
+    /// True if the settings have `attach: true` only because the installed driver attaches.
     stays_attached: bool,
     found: Found,
-    /// What was installed before, and what is noted of it.
+    /// Receipt of the previous installation, and the receipt in the state directory.
     receipt: Option<Receipt>,
     noted: Option<Receipt>,
 }
@@ -214,7 +214,7 @@ impl Installer<'_> {
         let InstallRequest { name, side_file_changes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
         let noted = match self.request.receipts()?.read() {
-            // The side file is enough.
+            // The side file alone identifies the driver.
             Err(_) if matches!(found, Found::Ours(_)) => None,
             noted => noted?,
         };
@@ -244,7 +244,7 @@ impl Installer<'_> {
         Ok(Decision { plan, settings, side_file, stays_attached, found, receipt, noted })
     }
 
-    /// The settings of a driver of which nothing is left, unless it shall be another one now.
+    /// Returns the settings of a driver whose files are gone, unless another one is requested now.
     fn before<'a>(&self, found: &Found, receipt: &'a Receipt) -> Option<&'a Settings> {
         let SideFileChanges { driver, profile, .. } = &self.request.side_file_changes;
         let before = Some(&receipt.settings).filter(|_| found.is_nothing())?;
@@ -252,14 +252,14 @@ impl Installer<'_> {
         (is_same(driver, &before.driver) && is_same(profile, &before.profile)).then_some(before)
     }
 
-    /// The receipt for an executable in `home`.
+    /// Returns the receipt for an executable in `home`.
     fn receipt(&self, decision: &Decision, home: &Directory, program: &str) -> Receipt {
         let programs = vec![Known::of(self.source.fingerprint(), home, program)];
         Receipt { settings: decision.settings.clone(), programs }
     }
 
-    /// Writes the receipt for an executable in `home`, unless there is just that one. A node whose
-    /// state cannot be written has its drivers all the same: why it could not is for a warning.
+    /// Writes the receipt for an executable in `home`, unless it exists already. If the node's
+    /// state cannot be written, the driver is still installed, and the reason is returned.
     fn note(&self, decision: &Decision, home: &Directory, program: &str) -> Option<String> {
         let mut receipt = self.receipt(decision, home, program);
         if !decision.plan.steps.is_empty() {
@@ -282,7 +282,8 @@ impl Installer<'_> {
         written.err().map(told)
     }
 
-    /// What the program makes of the side file that is there. It is run from where it is now.
+    /// Compares the program's answers to `init` for the existing and the new side file. The program
+    /// runs from where it is now.
     fn with_old_side_file(&self, found: &Found, settings: &Settings, side_file: &str) -> Result<Init> {
         let old = match (found, found.settings()) {
             (Found::Ours(Ours { side_file: SideFile::Garbled(_), .. }), _) => return Ok(Init::Failure),
@@ -299,7 +300,7 @@ impl Installer<'_> {
         })
     }
 
-    /// Checks that the node is fit for it, and installs unless it is a dry run.
+    /// Checks that the node is suitable, and installs unless it is a dry run.
     fn change(&self, plugins: &Directory, decision: &Decision, mark: Mark<'_>) -> Result<Changed> {
         let (request, source) = (self.request, self.source);
         let copies = decision.plan.steps.iter().filter(|step| step.is_visible()).count() as u64;
@@ -307,8 +308,8 @@ impl Installer<'_> {
         let findings = Findings::gather(&Candidate { plugins, root, source, copies })?.into_result()?;
         let mut changed = Changed::default();
         if !request.dry_run {
-            // Not what is left in the driver's directory: it says that kubelet may have missed
-            // something, and must not go before that is fixed.
+            // Leftovers in the driver's directory stay for now: they show that kubelet may have
+            // missed a change, and must not be removed before that is fixed.
             stage::clean(plugins)?;
             let runs_here = !findings.other_machine;
             changed = Changing { installer: self, plugins, decision, runs_here }.change(mark)?;
@@ -319,7 +320,7 @@ impl Installer<'_> {
 }
 
 impl Decision {
-    /// The executable that is there until the new one is.
+    /// Returns the executable that is there until the new one replaces it.
     fn program_before(&self, name: &DriverName, plugins: Option<&Directory>) -> Option<Known> {
         let there = match &self.found {
             Found::Ours(ours) if ours.has_whole_program() => ours.program.as_ref(),
@@ -333,13 +334,13 @@ impl Decision {
     }
 }
 
-/// The driver's directory, if it is one.
+/// Returns the driver's directory, if it is one.
 pub(super) fn home(plugins: &Directory, name: &DriverName) -> Result<Option<Directory>> {
     let is_directory = change::is_directory(plugins, &name.directory())?;
     if is_directory { plugins.child(name.directory()) } else { Ok(None) }
 }
 
-/// kubelet's own plugins have such names.
+/// Warns of a name like those of kubelet's own plugins.
 fn ambiguous(name: &DriverName) -> Option<String> {
     (name.vendor() == Some("kubernetes.io")).then(|| {
         format!(

@@ -1,11 +1,11 @@
-//! What has to be done, decided from what is there and what is wanted; pure, so that it can be
-//! shown.
+//! Plan of an installation, made from the actual and the desired state by pure code, so that it can
+//! be shown.
 //!
-//! Each step leaves a state that kubelet may see for good. Two rules give their order. A newer
-//! program understands the side file of an older one, never the other way round; so an upgrade
-//! changes the program first and a downgrade the side file. And kubelet only hears of the program,
-//! not of the side file: where the side file changes what `init` answers, the program must come, or
-//! come again, after it.
+//! Each step leaves a state that kubelet may see permanently. Two rules give their order. First, a
+//! newer program understands the side file of an older one, never the reverse: an upgrade changes
+//! the program first, a downgrade the side file. Second, kubelet notices only the program, not the
+//! side file: if the side file changes the answer to `init`, the program must be renamed into place
+//! after it, if necessary once more.
 
 use super::side_file_changes::side_file_mode;
 use crate::plugin_dir::found::{Broken, Executable, Foreign, Found, Ours, PROGRAM_MODE, SideFile};
@@ -15,7 +15,7 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::DriverName;
 use std::cmp::Ordering;
 
-/// What shall be there.
+/// Desired state.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
     /// The driver.
@@ -24,28 +24,28 @@ pub struct Wanted<'a> {
     pub program: &'a Fingerprint,
     /// The side file.
     pub settings: &'a Settings,
-    /// What the program makes of the side file that is there.
+    /// The program's answer to `init` with the existing side file.
     pub with_old_side_file: Init,
-    /// Whether an installer was killed in the driver's directory: kubelet may not have heard of its
-    /// last change.
+    /// True if an installer was killed in the driver's directory, so that kubelet may have missed
+    /// its last change.
     pub interrupted: bool,
 }
 
-/// What a program answers to `init` with an older side file, compared to the new one.
+/// Answer of a program to `init` with an older side file, compared to that with the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
     /// The same.
     Same,
-    /// Something else: kubelet must ask again once the new side file is there.
+    /// A different answer: kubelet must ask again once the new side file is there.
     Other,
-    /// Nothing good: it must not see the older side file.
+    /// An error: the program must not see the older side file.
     Failure,
 }
 
-/// What an admin has to ask for.
+/// Replacements that an admin must ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// Replace a driver of someone else.
+    /// Replace a foreign driver.
     pub take_over: bool,
     /// Replace a newer version.
     pub downgrade: bool,
@@ -54,8 +54,7 @@ pub struct Allowed {
 /// One step. Each is a single rename for kubelet, or invisible to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Copy what is there out of the plugin directory: somebody else's driver, or a version of it
-    /// that was installed.
+    /// Copy the driver out of the plugin directory: a foreign one, or an installed version of one.
     Keep,
     /// Build a hidden directory and rename it into place.
     Appear,
@@ -65,36 +64,36 @@ pub enum Step {
     ReplaceProgram,
 }
 
-/// What the steps come to, in one word.
+/// Outcome of the steps, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallOutcome {
-    /// It was not there.
+    /// The driver was not there.
     Installed,
     /// An older version was there, or another build of the same.
     Upgraded,
     /// A newer version was there.
     Downgraded,
-    /// Only the side file was different.
+    /// Only the side file differed.
     Configured,
-    /// It was there but damaged.
+    /// The driver was there, but damaged.
     Repaired,
-    /// Someone else's was there.
+    /// A foreign driver was there.
     TakenOver,
     /// Nothing had to be done.
     Unchanged,
 }
 
-/// All that has to be done.
+/// Steps of an installation, and their outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// In this order.
+    /// Steps, in this order.
     pub steps: Vec<Step>,
-    /// What they come to.
+    /// Outcome of all steps.
     pub outcome: InstallOutcome,
 }
 
 impl Step {
-    /// The step as a sentence for people, without its subject.
+    /// Returns the step as a sentence for people, without its subject.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Keep => "copy the driver that is there out of the plugin directory",
@@ -104,14 +103,14 @@ impl Step {
         }
     }
 
-    /// Whether kubelet notices.
+    /// Reports whether kubelet notices the step.
     pub fn is_visible(self) -> bool {
         matches!(self, Self::Appear | Self::ReplaceProgram)
     }
 }
 
 impl InstallOutcome {
-    /// The word for people and in JSON.
+    /// Returns the word for people and for JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Installed => "installed",
@@ -125,20 +124,20 @@ impl InstallOutcome {
     }
 }
 
-/// Whether the plan depends on [`Wanted::with_old_side_file`]: else no one has to run the program
-/// for it.
+/// Reports whether the plan depends on [`Wanted::with_old_side_file`]; otherwise the program is not
+/// run for it.
 pub fn asks_init(found: &Found, settings: &Settings) -> bool {
     let is_other = |ours: &Ours| without_stamp(&ours.settings) != without_stamp(settings);
     matches!(found, Found::Ours(ours) if ours.side_file.is_lost() || is_other(ours))
 }
 
-/// What was said, without what was installed.
+/// Returns the settings without the version and the hash of the installed program.
 fn without_stamp(settings: &Settings) -> Settings {
     Settings { version: None, hash: None, ..settings.clone() }
 }
 
 impl Plan {
-    /// Decides.
+    /// Makes the plan, or refuses.
     pub fn new(found: &Found, wanted: &Wanted<'_>, allowed: Allowed) -> Result<Self, Refusal> {
         match found {
             Found::Absent => Ok(Self { steps: vec![Step::Appear], outcome: InstallOutcome::Installed }),
@@ -158,14 +157,14 @@ impl Plan {
         }
     }
 
-    /// Over a driver of ours.
+    /// Plans the change of a driver of ours.
     fn over(ours: &Ours, wanted: &Wanted<'_>, allowed: Allowed) -> Result<Self, Refusal> {
         let order = age(ours.settings.version.as_deref(), wanted.program.version.as_deref());
         if order == Ordering::Less && !allowed.downgrade {
             return Err(newer(wanted, &ours.settings));
         }
         let change = Change::between(ours, wanted);
-        // Without its side file a program has no policy.
+        // A program without its side file has no policy.
         let older_must_see_it =
             order == Ordering::Less || wanted.with_old_side_file == Init::Failure || ours.side_file.is_lost();
         let mut steps = change.steps(wanted, older_must_see_it || ours.program.is_none());
@@ -186,14 +185,14 @@ impl Plan {
     }
 }
 
-/// Whether a driver is replaced that nobody else has: `flexvol install` of an older flexvol brings
-/// back what is its own.
+/// Reports whether the driver that is replaced has no other source: a driver of flexvol itself
+/// comes back with `flexvol install` of an older flexvol.
 fn is_another_version_of_somebody_s(ours: &Ours, wanted: &Wanted<'_>) -> bool {
     let is_whole = ours.is_intact() && ours.settings.is_beside_another_s();
     is_whole && ours.settings.hash.as_ref() != Some(&wanted.program.hash)
 }
 
-/// What is not as it is wanted.
+/// Differences from the desired state.
 #[derive(Clone, Copy)]
 struct Change {
     program: bool,
@@ -210,7 +209,7 @@ impl Change {
         Self { program: !program_equal, side_file: !side_file_equal }
     }
 
-    /// `side_file_first` if the new program shall not meet the old side file.
+    /// Returns the steps. `side_file_first`: the new program must not see the old side file.
     fn steps(self, wanted: &Wanted<'_>, side_file_first: bool) -> Vec<Step> {
         let side_file = self.side_file.then_some(Step::WriteSideFile);
         let replace = self.program.then_some(Step::ReplaceProgram);
@@ -225,7 +224,7 @@ impl Change {
     }
 }
 
-/// The wanted version against the installed one; equal if one of them is not known.
+/// Compares the wanted version to the installed one; equal if one of them is unknown.
 fn age(installed: Option<&str>, wanted: Option<&str>) -> Ordering {
     match (installed, wanted) {
         (Some(installed), Some(wanted)) => compare_versions(wanted, installed),

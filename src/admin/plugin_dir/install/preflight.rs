@@ -1,5 +1,5 @@
-//! Whether a plugin directory can take a driver that kubelet can then execute; asked before
-//! anything is written. All that is wrong is told at once, each with its fix.
+//! Preflight checks, before anything is written: can the plugin directory take a driver that
+//! kubelet can then execute? All problems are reported at once, each with its fix.
 
 use super::source::Source;
 use crate::plugin_dir::refusal::{Reason, Refusal};
@@ -12,40 +12,40 @@ use flexvol_linux::fs::fingerprint::{Fingerprint, Format, machine_name, machine_
 use flexvol_protocol::quantity::Quantity;
 use std::path::Path;
 
-/// What is written besides the executables.
+/// Space for all files except the executables, in bytes.
 const EXTRA: u64 = 1 << 20;
 
-/// How many files and directories an installation makes.
+/// Number of files and directories that an installation makes.
 const FILES: u64 = 4;
 
-/// Programs of another root whose ELF headers say what machine it is for.
+/// Programs of another root whose ELF headers show its machine.
 const TELLING: [&str; 4] = ["/bin/sh", "/usr/bin/sh", "/sbin/init", "/usr/lib/systemd/systemd"];
 
-/// What was found.
+/// Results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     errors: Vec<String>,
-    /// What is unusual, and does not prevent the installation.
+    /// Unusual facts that do not prevent the installation.
     pub(super) warnings: Vec<String>,
-    /// The program is for the machine of the root, which is another than this one: it cannot be run
+    /// True if the program is for the machine of the root, but not for this one: it cannot be run
     /// here.
     pub(super) other_machine: bool,
 }
 
-/// Where the driver goes and what it needs there.
+/// Destination of the driver, and what the driver needs there.
 pub(super) struct Candidate<'a> {
     /// The opened plugin directory.
     pub(super) plugins: &'a Directory,
-    /// The root of the node's file system, as seen by us.
+    /// The root of the node's file system, as this process sees it.
     pub(super) root: &'a Path,
-    /// What is to be installed.
+    /// The executable to be installed.
     pub(super) source: &'a Source,
-    /// How often the executable is written.
+    /// Number of copies of the executable that are written.
     pub(super) copies: u64,
 }
 
 impl Findings {
-    /// Looks.
+    /// Runs the checks.
     pub(super) fn gather(candidate: &Candidate<'_>) -> Result<Self> {
         let mut findings = Self::default();
         let Candidate { plugins, root, source, copies } = candidate;
@@ -59,7 +59,7 @@ impl Findings {
         Ok(findings)
     }
 
-    /// The error, if anything hinders.
+    /// Fails if any problem prevents the installation.
     pub(super) fn into_result(self) -> Result<Self, Refusal> {
         if self.errors.is_empty() {
             return Ok(self);
@@ -67,7 +67,7 @@ impl Findings {
         Err(Refusal::new(Reason::Preflight, self.errors.join("; ")))
     }
 
-    /// Whether the node can execute the program.
+    /// Checks whether the node can execute the program.
     fn program(&mut self, program: &Fingerprint, root: &Path) {
         let here = machine_number(own_machine());
         let there = if root == Path::new("/") { here } else { machine_of(root).or(here) };
@@ -95,7 +95,7 @@ fn missing(root: &Path, interpreter: &str) -> Option<String> {
     })
 }
 
-/// What helps on this platform.
+/// Fixes for this platform.
 struct Fix {
     read_only: String,
     no_exec: String,
@@ -109,7 +109,7 @@ impl Default for Fix {
 }
 
 impl Fix {
-    /// Looks at the platform only if there is something to fix.
+    /// Detects the platform only if there is something to fix.
     fn known(fs: FileSystem, place: &Path, root: &Path) -> Self {
         let needed = fs.read_only || fs.no_exec;
         let platform = if needed { Self::platform(place, root) } else { None };
@@ -127,7 +127,7 @@ impl Fix {
     }
 }
 
-/// What hinders on the file system.
+/// Returns the problems of the file system.
 fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, fix: &Fix) -> Vec<String> {
     let mut errors = Vec::new();
     if fs.read_only {
@@ -152,10 +152,10 @@ fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, fix: &Fix) -> V
     errors
 }
 
-/// The fix that works everywhere.
+/// Fix that works everywhere.
 const ELSEWHERE: &str = "give kubelet a writable directory with --volume-plugin-dir (and kube-controller-manager with --flex-volume-plugin-dir)";
 
-/// What is unusual, but works.
+/// Returns what is unusual, but works.
 fn odd(path: &Path, place: &str) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     if path.is_symlink() {
@@ -172,7 +172,7 @@ fn odd(path: &Path, place: &str) -> Result<Vec<String>> {
     Ok(warnings)
 }
 
-/// A plugin directory that does not exist: whether it can be made, and takes the driver then.
+/// Fails if a missing plugin directory cannot be made, or could not take the driver then.
 pub(super) fn creatable(path: &Path, root: &Path, source: &Source) -> Result<(), Refusal> {
     let above = path.ancestors().skip(1).find(|ancestor| ancestor.symlink_metadata().is_ok());
     let Some(above) = above else { return Ok(()) };
@@ -184,7 +184,7 @@ pub(super) fn creatable(path: &Path, root: &Path, source: &Source) -> Result<(),
     Findings { errors, ..Findings::default() }.into_result().map(drop)
 }
 
-/// uname's name for the machine we were built for, and therefore run on.
+/// Returns uname's name for the machine that this program was built for, and therefore runs on.
 fn own_machine() -> &'static str {
     match std::env::consts::ARCH {
         "x86" => "i686",
@@ -194,11 +194,11 @@ fn own_machine() -> &'static str {
     }
 }
 
-/// The machine another root is for.
+/// Returns the machine that another root is for.
 fn machine_of(root: &Path) -> Option<u16> {
     TELLING.iter().find_map(|path| {
         let path = directory::resolve(root, path.as_ref()).ok()?;
-        // A fifo would hold us up, and a device may do anything.
+        // A fifo would block this process, and a device may do anything.
         let file = path.is_file().then(|| files::open(&path).ok()).flatten()?;
         match Fingerprint::of(file).ok()?.format {
             Format::Elf(machine) => Some(machine),

@@ -1,5 +1,4 @@
-//! Where the programs of a driver come from, and which of them are not there: for `install`, which
-//! says so and goes on.
+//! Programs of a driver: their source, and which are missing. `install` reports it and continues.
 
 use crate::inventory;
 use flexvol_model::driver::Driver;
@@ -10,7 +9,7 @@ use flexvol_node::hints::{lacks, to_failure};
 use flexvol_protocol::DriverName;
 use std::path::{Path, PathBuf};
 
-/// One line, if there is something to know. `root` is where the node's file system begins.
+/// Returns one line, if there is something to report. `root` is the root of the node's file system.
 pub(super) fn of(name: &DriverName, driver: &dyn Driver, settings: &Settings, root: &Path) -> Option<String> {
     let programs = driver.programs(settings);
     let said = mounter::settings(settings).ok().filter(|_| driver.serves());
@@ -29,7 +28,7 @@ pub(super) fn of(name: &DriverName, driver: &dyn Driver, settings: &Settings, ro
     Some(format!("{name} runs programs for some volumes that this node lacks: {lacking}{or}"))
 }
 
-/// Of a mount pod that has registered. Whether it answers is for who mounts, and for doctor.
+/// Reports a mount pod that has registered. A mount, and doctor, find out whether it answers.
 fn from_pod(name: &DriverName, programs: &[&str], settings: &Settings, root: &Path) -> Option<String> {
     let kubelets: Vec<PathBuf> = if root == Path::new("/") {
         inventory::roots(&[]).unwrap_or_default().into_iter().collect()
@@ -79,7 +78,7 @@ mod tests {
         assert_eq!(said("tmpfs", "{}", root.path()), None);
     }
 
-    /// Of this node, of a directory, of a pod: whichever the driver would ask.
+    /// Programs of this node, of a directory, of a pod, as the driver would use them.
     #[test]
     fn where_programs_come_from_is_said() {
         let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Putting back what was replaced last: a driver that was taken over, or the version of a driver
-//! that `--binary` installed before.
+//! Rollback to the driver that was replaced last: one that was taken over, or the version that
+//! `--binary` installed before.
 
 use super::plan::Step;
 use super::stage::{self, Labels, Stage};
@@ -18,19 +18,19 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// What was put back, or would be.
+/// Result of a rollback, or of a dry run.
 #[derive(Clone, Debug)]
 pub struct RolledBack {
-    /// The copy it came from. That of a driver that was taken over stays.
+    /// The copy that was restored. The copy of a driver that was taken over stays.
     pub copy: PathBuf,
-    /// What was done; nothing if it was there already.
+    /// The steps; empty if the driver was there already.
     pub steps: Vec<Step>,
-    /// What an admin should know.
+    /// Notes for the admin.
     pub warnings: Vec<String>,
 }
 
-/// Puts the driver back that was replaced last. kubelet sees one event for the executable, and one
-/// for every other file of the driver's that is missing by now.
+/// Restores the driver that was replaced last. kubelet sees one event for the executable, and one
+/// for every other file of the driver that is missing by now.
 pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
     let Some(plugins) = Opened::open(&request.place)? else { return Err(nothing_kept(request)) };
     let plugins = if request.dry_run { plugins } else { plugins.lock(&request.place)? };
@@ -54,14 +54,14 @@ pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
     Ok(RolledBack { copy, steps, warnings })
 }
 
-/// Whether a version that was installed is there already.
+/// Reports whether the kept version is installed already.
 fn is_same(there: &Ours, kept: &Ours) -> bool {
     there.is_intact() && (&there.settings, &there.program) == (&kept.settings, &kept.program)
 }
 
-/// Of the volumes that flexvol has mounted under this name, which are the other driver's to unmount
-/// from now on: one that unmounts only what is its own refuses, and their pods never end. Why
-/// nothing is known, if so: that is no reason not to roll back.
+/// Returns a warning about volumes that flexvol has mounted under this name: from now on the other
+/// driver must unmount them. A driver that unmounts only its own volumes refuses, and their pods
+/// never end. If the volumes cannot be found, the warning says why, and the rollback goes on.
 fn inherited(name: &DriverName, state: &Path) -> Option<String> {
     let volumes = match in_use::volumes(name, state) {
         Ok(volumes) => volumes,
@@ -85,9 +85,9 @@ fn inherited(name: &DriverName, state: &Path) -> Option<String> {
     ))
 }
 
-/// For people: whose they are, and what they are called.
+/// Names the volumes and their pods, for people.
 fn named(records: &[Record]) -> String {
-    /// How many are named.
+    /// Maximum number of volumes that are named.
     const NAMED: usize = 10;
     let shown = records.iter().take(NAMED).map(|Record { pod, volume, target, .. }| match pod.as_str() {
         "" | "/" => target.display().to_string(),
@@ -128,7 +128,7 @@ impl RollBack<'_> {
             (Found::Ours(there), Found::Ours(kept)) if is_same(&there, kept) => Ok(vec![]),
             (Found::Ours(_), _) => Ok(vec![Step::WriteSideFile, Step::ReplaceProgram]),
             (Found::Foreign(there), Found::Foreign(kept)) if there.executable == kept.executable => {
-                // A side file of ours beside it is what is left to do.
+                // Only a side file of ours beside it is left to be replaced.
                 let is_ours = |settings: &Settings| settings.hash.is_some();
                 let ours = there.side_file.as_ref().is_some_and(|read| read.as_ref().is_ok_and(is_ours));
                 Ok(if ours { vec![Step::WriteSideFile] } else { vec![] })
@@ -137,7 +137,7 @@ impl RollBack<'_> {
         }
     }
 
-    /// Notes what is installed now: nothing, if it is somebody else's again.
+    /// Notes what is installed now: nothing, if a foreign driver is back.
     fn note(&self) -> Result<()> {
         let receipts = self.request.receipts()?;
         let home = home(self.plugins, &self.request.name)?;
@@ -159,7 +159,7 @@ impl RollBack<'_> {
         self.kept.names()
     }
 
-    /// The whole directory by one rename.
+    /// Makes the whole directory appear by one rename.
     fn appear(&self) -> Result<()> {
         let labels = Labels::of(self.plugins, &self.request.name)?;
         let mut stage = Stage::new(self.plugins, &labels);
@@ -173,7 +173,7 @@ impl RollBack<'_> {
         shown.and_then(|()| self.plugins.sync())
     }
 
-    /// Staged outside the hidden directory, as kubelet may watch inside it.
+    /// Fills the hidden directory. Files are staged outside it, as kubelet may watch inside it.
     fn fill(&self, stage: &mut Stage<'_>, hidden: &str) -> Result<()> {
         let names = self.names()?;
         let staged: Vec<_> = names.iter().map(|_| stage.name()).collect();
@@ -189,8 +189,8 @@ impl RollBack<'_> {
         made.sync()
     }
 
-    /// Into the directory that is there: what is missing first, the executable, and the side file
-    /// last, by which the driver is known as ours until then.
+    /// Replaces files in the existing directory: missing ones first, then the executable, and the
+    /// side file last, as it marks the driver as ours until then.
     fn replace(&self) -> Result<()> {
         let home = home(self.plugins, &self.request.name)?.context("the driver's directory is gone")?;
         let labels = Labels::of(self.plugins, &self.request.name)?;

@@ -1,4 +1,4 @@
-//! The side file a driver shall have: what is there, and what the admin asked for over it.
+//! Side file for a driver: the existing one, with the changes that the admin asked for.
 
 use flexvol_linux::fs::fingerprint::Fingerprint;
 use flexvol_model::driver::Driver;
@@ -12,33 +12,33 @@ use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Failure, Result};
 use serde_json::{Map, Value, json};
 
-/// What the admin asked for. The default of each is to leave what is there.
+/// Changes that the admin asked for. By default, nothing changes.
 #[derive(Clone, Debug, Default)]
 pub struct SideFileChanges {
-    /// Which driver it shall be, by `vendor/name=DRIVER`.
+    /// The driver, from `vendor/name=DRIVER`.
     pub driver: Option<String>,
-    /// Whose options it shall understand: the name of a profile, or `none`.
+    /// Name of the profile whose options it understands, or `none`.
     pub profile: Option<String>,
-    /// Which CSI driver shall serve its volumes.
+    /// The CSI driver that serves its volumes.
     pub through_csi: Option<String>,
-    /// A whole side file in place of the one that is there.
+    /// A whole side file that replaces the existing one.
     pub settings: Option<Value>,
-    /// A `policy` in place of the one that is there.
+    /// A `policy` that replaces the existing one.
     pub policy: Option<Value>,
     /// Single values by their keys: an option, `fsGroup`, `attach`, or a path of keys such as
     /// `deadlines.mount`.
     pub set: Vec<(String, String)>,
-    /// Keys, spelt likewise, whose values shall be the default's again. What is set wins.
+    /// Keys, spelt likewise, whose values return to the default. `set` takes precedence.
     pub unset: Vec<String>,
 }
 
-/// How a message ends about a side file that is there.
+/// End of a message about an existing side file.
 const OTHER_MEND: &str = ": fix it or install the driver again";
 
-/// The keys of a side file that a path of keys may begin with. All else is an option.
+/// Keys of a side file with which a path of keys may begin. All other keys are options.
 const ROOTS: [&str; 5] = ["options", "policy", "deadlines", "agent", "exec"];
 
-/// The keys of a side file that are no options and have nothing below them.
+/// Keys of a side file that are no options and have no keys below them.
 const SWITCHES: [&str; 3] = ["fsGroup", "attach", "throughCsi"];
 
 impl SideFileChanges {
@@ -51,15 +51,15 @@ impl SideFileChanges {
         Ok((key.to_owned(), value.to_owned()))
     }
 
-    /// Whether a flexvol would take this for a driver that is not there yet; `install` asks when it
-    /// is.
+    /// Checks whether flexvol would accept this for a driver that is not there yet; for an existing
+    /// one, `install` checks it.
     pub fn check(&self, name: &DriverName) -> Result<()> {
         self.asked(name, None, true).map(|_| ())
     }
 
-    /// The settings the driver shall have. `own` says whether the program is this flexvol, whose
-    /// drivers are known; of another program nothing is known, but a driver that bears the name of
-    /// one is taken for it.
+    /// Returns the settings for the driver. `own` is true if the program is this flexvol, whose
+    /// drivers are known. Another program is unknown; but a driver with the name of one of ours
+    /// counts as that one.
     pub fn settle(
         &self,
         name: &DriverName,
@@ -71,7 +71,7 @@ impl SideFileChanges {
         Ok(Settings { version: program.version.clone(), hash: Some(program.hash.clone()), ..settings })
     }
 
-    /// The settings without what the program says of itself.
+    /// Returns the settings without the version and the hash of the program.
     fn asked(&self, name: &DriverName, existing: Option<&Settings>, own: bool) -> Result<Settings> {
         let mut value = match (&self.settings, existing) {
             (Some(given), _) => given.clone(),
@@ -99,15 +99,15 @@ impl SideFileChanges {
         if self.says_something() {
             check_deadlines(&settings)?;
         }
-        // What was there before may be wrong, and an upgrade that fixes the driver must not wait
-        // for that.
+        // Existing settings may be wrong, and an upgrade that fixes the driver must not wait until
+        // they are corrected.
         if let Some(driver) = ours.filter(|_| self.says_something()) {
             Installed::new(driver, Some(name.directory()), settings.clone()).check()?;
         }
         Ok(settings)
     }
 
-    /// Driver and profile, of which a later word for one undoes an earlier one for the other.
+    /// Sets driver and profile: a later request for the one removes an earlier one for the other.
     fn give_identity(&self, settings: &mut Settings, name: &DriverName) {
         if let Some(profile) = &self.profile {
             settings.profile = Some(profile.clone());
@@ -123,11 +123,11 @@ impl SideFileChanges {
         }
     }
 
-    /// The side file that is there is not to be fixed if it is what was asked for that is wrong.
+    /// Returns an error that asks to fix the request, as the existing side file is not the problem.
     fn blamed(&self, failure: &Failure) -> Failure {
         let message = failure.message();
         let why = message.trim_start_matches(".flexvol.json: ").trim_end_matches(OTHER_MEND);
-        // Where in a text that no one has seen.
+        // Cut the position: it is in a text that the admin has never seen.
         let why = why.split(" at line ").next().unwrap_or(why);
         let asked = self.set.iter().map(|(key, _)| format!("--set {key}"));
         let asked = asked.chain(self.unset.iter().map(|key| format!("--unset {key}")));
@@ -146,8 +146,8 @@ impl SideFileChanges {
             || !self.unset.is_empty()
     }
 
-    /// What an admin should know who names no driver where another one is installed than the name
-    /// says.
+    /// Returns a note if the admin names no driver, and another one is installed than the name
+    /// implies.
     pub(super) fn stays(&self, name: &DriverName, settings: &Settings) -> Option<String> {
         let named = self.driver.is_some()
             || self.profile.is_some()
@@ -167,7 +167,7 @@ fn implied(name: &DriverName, settings: &Settings) -> Option<String> {
     by_profile.or_else(|| drivers::find(name.driver())).map(|driver| driver.name().to_owned())
 }
 
-/// As the installed driver will see it.
+/// Returns the driver that the installed program will be.
 fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver> {
     if let Some(driver) = driver.and_then(drivers::find) {
         return Ok(driver);
@@ -183,8 +183,8 @@ fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver>
     Err(Failure::options(format!("flexvol has no driver {wrong:?}: write {name}=DRIVER with one of {all}")))
 }
 
-/// Lays one `KEY=VALUE` over a side file. An option is always a text; elsewhere a value that is
-/// JSON is taken as such.
+/// Puts one `KEY=VALUE` into a side file. An option is always text; elsewhere a JSON value is taken
+/// as JSON.
 fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
     let path = path_of(key);
     let is_text = matches!(path[..], ["options" | "agent", ..]);
@@ -192,7 +192,7 @@ fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
     put(side_file, &path, if is_text { json!(text) } else { json() })
 }
 
-/// The driver is `csi`, and may use that CSI driver beside those that it may.
+/// Sets the driver to `csi`, and adds that CSI driver to those that it may use.
 fn send_through(side_file: &mut Value, to: &str) -> Result<()> {
     put(side_file, &["driver"], json!("csi"))?;
     put(side_file, &["throughCsi"], json!(to))?;
@@ -208,7 +208,7 @@ fn send_through(side_file: &mut Value, to: &str) -> Result<()> {
     put(side_file, &path, allowed.into())
 }
 
-/// Where in a side file a key is.
+/// Returns the path of a key in a side file.
 fn path_of(key: &str) -> Vec<&str> {
     match key.split_once('.').filter(|(root, _)| ROOTS.contains(root)) {
         None if SWITCHES.contains(&key) => vec![key],
@@ -218,12 +218,12 @@ fn path_of(key: &str) -> Vec<&str> {
     }
 }
 
-/// The same of a key that is unset: all options, or the whole policy, go at once.
+/// Returns the path of a key to unset: all options, or the whole policy, can be unset at once.
 fn unset_path(key: &str) -> Vec<&str> {
     if ROOTS.contains(&key) { vec![key] } else { path_of(key) }
 }
 
-/// Removes what is at a path; whether there was something.
+/// Removes the value at a path; returns true if there was one.
 fn remove(value: &mut Value, path: &[&str]) -> bool {
     match (path, value) {
         ([last], Value::Object(members)) => members.remove(*last).is_some(),
@@ -234,7 +234,7 @@ fn remove(value: &mut Value, path: &[&str]) -> bool {
     }
 }
 
-/// A key that is not there may be unset again and again, unless there can be none such.
+/// Fails if a key to unset cannot exist. A valid key that is not set may be unset again.
 fn check_unset(key: &str, installed: &Installed) -> Result<()> {
     let path = unset_path(key);
     let why = match (path.as_slice(), installed.profile, installed.driver.options()) {
@@ -250,14 +250,14 @@ fn check_unset(key: &str, installed: &Installed) -> Result<()> {
     why.map_or(Ok(()), |why| Err(Failure::options(format!("nothing is called {key:?}: {why}: fix --unset"))))
 }
 
-/// What a reader of side files says of a name that it does not know.
+/// Returns what the reader of side files expects instead of an unknown name.
 fn unknown_below(root: &str, name: &str) -> Option<String> {
     let why = side_file::parse(&json!({root: {name: null}}).to_string()).err()?.message();
     let (_, known) = why.split_once(&format!("unknown field `{name}`, "))?;
     Some(known.split(" at line ").next().unwrap_or(known).to_owned())
 }
 
-/// A verb that may take no time at all always fails.
+/// Fails for a deadline of 0 s, as every call of that verb would fail.
 fn check_deadlines(settings: &Settings) -> Result<()> {
     let Deadlines { mount, unmount, other } = settings.deadlines;
     let named = [("mount", mount), ("unmount", unmount), ("other", other)];
@@ -279,7 +279,8 @@ fn put(value: &mut Value, path: &[&str], new: Value) -> Result<()> {
     }
 }
 
-/// The text of a side file: only what is not the default, so that a later version's defaults hold.
+/// Returns the text of a side file, without default values, so that a later version's defaults
+/// apply.
 pub fn render(settings: &Settings) -> Result<String> {
     let value = |settings: &Settings| {
         serde_json::to_value(settings).map_err(|error| Failure::options(error.to_string()))
@@ -303,8 +304,8 @@ fn remove_equal(value: &mut Value, default: &Value) {
     }
 }
 
-/// The permissions of the side file: a default option may be a password, and who reads the file
-/// must be root then; else anybody may, such as a controller-manager that is not root.
+/// Returns the permissions of the side file. A default option may be a password: then only root may
+/// read the file. Otherwise all users may, such as a controller-manager that is not root.
 pub fn side_file_mode(settings: &Settings) -> u32 {
     if settings.options.is_empty() && settings.exec.is_none() { 0o644 } else { 0o600 }
 }
@@ -410,7 +411,7 @@ mod tests {
         );
         let settings = settled(&unset(&["policy", "options", "deadlines", "agent", "exec"]), text).unwrap();
         assert_eq!((settings.policy, settings.options.len()), (Settings::default().policy, 0));
-        // Again and again, and what is set wins.
+        // Unset can be repeated, and what is set takes precedence.
         let keys = ["size", "attach", "deadlines.other", "policy.volumeGroups", "agent.fence"];
         assert!(settled(&unset(&keys), "{}").is_ok());
         let both = SideFileChanges { unset: unset(&["size"]).unset, ..set(&["size=3Mi"]) };
@@ -455,7 +456,7 @@ mod tests {
             assert!(message.starts_with(wording_of("deadline-zero", [name])), "{message}");
         }
         assert!(settled(&set(&["deadlines.other=1"]), "{}").is_ok());
-        // An upgrade does not wait for that.
+        // An upgrade accepts it.
         assert!(settled(&SideFileChanges::default(), r#"{"deadlines":{"mount":0}}"#).is_ok());
     }
 
@@ -534,7 +535,7 @@ mod tests {
         assert_eq!(settings.policy.csi_drivers, ["a", "smb.csi.k8s.io"]);
         assert_eq!(settle(&through("smb.csi.k8s.io"), &settings).unwrap(), settings);
         assert_eq!(settle(&SideFileChanges::default(), &settings).unwrap(), settings);
-        // Options of its own dialect are laid under as before.
+        // Options of its own dialect are accepted as before.
         assert!(settle(&set(&["mountOptions=vers=3.0"]), &settings).is_ok());
         let back = SideFileChanges { driver: Some("cifs".into()), ..unset(&["throughCsi"]) };
         assert_eq!(settle(&back, &settings).unwrap().driver.as_deref(), Some("cifs"));

@@ -1,4 +1,4 @@
-//! The executable that is to be installed.
+//! Executable to be installed.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::fs::files::{self, File};
@@ -6,10 +6,10 @@ use flexvol_linux::fs::fingerprint::Fingerprint;
 use std::io::{self, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
-/// The running program. Also there when its file was removed or replaced meanwhile.
+/// The running program. It can be read also if its file was removed or replaced meanwhile.
 const OWN: &str = "/proc/self/exe";
 
-/// An executable, opened once for all places it goes to.
+/// An executable, opened once for all its destinations.
 #[derive(Debug)]
 pub struct Source {
     file: File,
@@ -19,12 +19,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// This very program.
+    /// Opens the running program.
     pub fn own() -> Result<Self> {
         Ok(Self { own: true, ..Self::open(Path::new(OWN))? })
     }
 
-    /// Another build of flexvol, or any other driver.
+    /// Opens another build of flexvol, or any other driver.
     pub fn at(path: &Path) -> Result<Self> {
         ensure!(path.exists(), "there is no file {}: name the executable", path.display());
         let path = path.canonicalize().with_context(|| format!("open {}", path.display()))?;
@@ -39,22 +39,22 @@ impl Source {
         Ok(Self { file, path: path.to_owned(), fingerprint, own: false })
     }
 
-    /// What it is.
+    /// Returns its fingerprint.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }
 
-    /// Whether it is this very program.
+    /// Reports whether it is the running program.
     pub fn is_own(&self) -> bool {
         self.own
     }
 
-    /// To execute it from where it is.
+    /// Returns its path, to execute it there.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether another file has the same bytes as far as it goes.
+    /// Reports whether this executable begins with the bytes of `part`.
     pub(in crate::plugin_dir) fn begins_with(&self, part: &Fingerprint) -> Result<bool> {
         let what = || format!("read {}", self.path.display());
         let mut file = &self.file;
@@ -62,7 +62,7 @@ impl Source {
         Ok(Fingerprint::of(file.take(part.size)).with_context(what)?.hash == part.hash)
     }
 
-    /// Copies it. Fails if someone changed the file since it was opened.
+    /// Copies it. Fails if the file was changed since it was opened.
     pub(super) fn copy_to(&self, target: impl Write) -> Result<()> {
         let mut file = &self.file;
         file.rewind().with_context(|| format!("read {}", self.path.display()))?;
@@ -73,12 +73,12 @@ impl Source {
     }
 }
 
-/// Copies to the end; what was copied.
+/// Copies to the end; returns the fingerprint of the copy.
 pub(super) fn copy(from: impl Read, to: impl Write) -> io::Result<Fingerprint> {
     Fingerprint::of(Copying { from, to })
 }
 
-/// Writes what is read from it.
+/// Reader that writes all it reads to `to`.
 struct Copying<R, W> {
     from: R,
     to: W,

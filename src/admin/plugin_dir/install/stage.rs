@@ -1,5 +1,5 @@
-//! Files that are made under hidden names, complete with permissions, label and content on disk,
-//! before they are renamed to where they belong.
+//! Staged files: made under hidden names, complete with permissions, label and content on disk,
+//! before they are renamed to their places.
 
 use super::source::Source;
 use crate::plugin_dir::found::{LEFTOVER, PROGRAM_MODE};
@@ -15,18 +15,18 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 
-/// The SELinux labels of what is made, taken from what is there: a copy made in a container would
-/// have the container's, which kubelet may not execute.
+/// SELinux labels for new files, taken from existing ones: a copy made in a container would have
+/// the container's label, which kubelet may not execute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Labels {
-    /// Of executables.
+    /// Label of executables.
     pub(super) program: Option<Vec<u8>>,
-    /// Of driver directories and side files.
+    /// Label of driver directories and side files.
     pub(super) other: Option<Vec<u8>>,
 }
 
 impl Labels {
-    /// The labels of the driver that is there, else of any other, else of the plugin directory.
+    /// Returns the labels of the existing driver, else of any other, else of the plugin directory.
     pub(super) fn of(plugins: &Directory, name: &DriverName) -> Result<Self> {
         let mut names = vec![name.directory().into()];
         names.extend(plugins.names()?);
@@ -42,13 +42,13 @@ impl Labels {
     }
 }
 
-/// Makes hidden files in one directory. Every name is new, also to whoever was killed here before.
+/// Maker of hidden files in one directory. Every name is new, also after a killed installer.
 pub(super) struct Stage<'a> {
     home: &'a Directory,
     labels: &'a Labels,
     stem: String,
     names: Vec<String>,
-    /// The side file that says whose the driver is while it is half replaced.
+    /// The side file that marks the owner of a driver while it is half replaced.
     witness: Option<String>,
     warning: Option<String>,
 }
@@ -60,38 +60,39 @@ impl<'a> Stage<'a> {
         Self { home, labels, stem, names: Vec::new(), witness: None, warning: None }
     }
 
-    /// A hidden name that nothing has.
+    /// Returns a hidden name that is not in use.
     pub(super) fn name(&mut self) -> String {
         let name = format!("{}-{}", self.stem, self.names.len());
         self.names.push(name.clone());
         name
     }
 
-    /// Where the hidden names are.
+    /// Returns the directory with the hidden names.
     pub(super) fn home(&self) -> &'a Directory {
         self.home
     }
 
-    /// The executable is the new one, and the side file that belongs to it still has this hidden
-    /// name; `None` once it is in place.
+    /// Sets the hidden name of the side file whose executable is in place already; `None` once the
+    /// side file is in place, too.
     pub(super) fn set_witness(&mut self, name: Option<String>) {
         self.witness = name;
     }
 
-    /// Removes what was not renamed away: for when something failed, which is what people shall
-    /// hear of. The witness stays, as after a kill: without it the driver would have no owner.
+    /// Removes files that were not renamed, after a failure. Ignores errors, as the failure is what
+    /// people must see. The witness stays, as after a kill: without it the driver would belong to
+    /// no one.
     pub(super) fn discard(&self) {
         for name in self.names.iter().filter(|name| Some(*name) != self.witness.as_ref()) {
             let _ = self.home.remove_tree(name);
         }
     }
 
-    /// Why a label could not be set.
+    /// Returns the reason why a label could not be set.
     pub(super) fn take_warning(&mut self) -> Option<String> {
         self.warning.take()
     }
 
-    /// The executable, complete; its hidden name.
+    /// Makes the executable, complete; returns its hidden name.
     pub(super) fn program(&mut self, source: &Source) -> Result<String> {
         let (name, label) = (self.name(), self.labels.program.as_deref());
         let file = self.home.create(&name, PROGRAM_MODE)?;
@@ -101,7 +102,7 @@ impl<'a> Stage<'a> {
         Ok(name)
     }
 
-    /// The side file, complete; its hidden name.
+    /// Makes the side file, complete; returns its hidden name.
     pub(super) fn side_file(&mut self, text: &str, mode: u32) -> Result<String> {
         let (name, label) = (self.name(), self.labels.other.as_deref());
         let mut file = self.home.create(&name, mode)?;
@@ -122,13 +123,13 @@ impl<'a> Stage<'a> {
         self.note(set);
     }
 
-    /// The label of a directory.
+    /// Sets the label of a directory.
     pub(super) fn label_directory(&mut self, made: &Directory) {
         let set = self.labels.other.as_deref().map_or(Ok(()), |label| made.set_label(label));
         self.note(set);
     }
 
-    /// The label of what was staged by someone else.
+    /// Sets the label of a file that other code has staged.
     pub(super) fn label_name(&mut self, name: &str) {
         if let Ok(Some(file)) = self.home.file(name) {
             let label = self.labels.program.as_deref();
@@ -144,7 +145,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Removes what killed installers left. The caller holds the lock, so no one needs it.
+/// Removes leftovers of killed installers. The caller holds the lock, so no process needs them.
 pub(crate) fn clean(home: &Directory) -> Result<()> {
     for name in leftovers(home)? {
         home.remove_tree(name)?;
@@ -152,9 +153,8 @@ pub(crate) fn clean(home: &Directory) -> Result<()> {
     Ok(())
 }
 
-/// Whether an installer that did not come to its end left word that it has brought this executable:
-/// it stopped between its two renames, and the side file that belongs to the executable still has a
-/// hidden name.
+/// Reports whether an interrupted installer has brought this executable: it stopped between its two
+/// renames, and the side file of the executable still has a hidden name.
 pub(crate) fn is_half_replaced(home: &Directory, program: &Fingerprint) -> Result<bool> {
     let tells = |name: &OsString| {
         let content = home.read(name, SIZE_LIMIT).ok().flatten()?;
@@ -164,7 +164,7 @@ pub(crate) fn is_half_replaced(home: &Directory, program: &Fingerprint) -> Resul
     Ok(leftovers(home)?.iter().any(|name| tells(name) == Some(true)))
 }
 
-/// The hidden names in a directory that are ours.
+/// Returns our hidden names in a directory.
 pub(crate) fn leftovers(home: &Directory) -> Result<Vec<OsString>> {
     let ours = |name: &OsString| name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes());
     Ok(home.names()?.into_iter().filter(ours).collect())

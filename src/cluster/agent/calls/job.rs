@@ -1,4 +1,4 @@
-//! One call that is carried out: the driver's executable, in a process of its own.
+//! One driver call: the driver's executable in its own process.
 
 use super::Programs;
 use super::order::Order;
@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How much longer than its call the driver may take, to undo what it has begun and to say so.
+/// Grace period after the time limit of a call, in which the driver rolls back and reports that.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// The most bytes of a reply: the driver has one line to say.
+/// Limit for a reply, in bytes. A driver prints a single line.
 const LONGEST: usize = 1 << 20;
 
-/// What became of a call.
+/// Result of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// The driver's reply, or why there is none.
+    /// Reply of the driver, or the fault that explains why there is none.
     pub(super) said: Result<String, Fault>,
-    /// The process that could not be ended.
+    /// Process that could not be ended.
     pub(super) stuck: Option<i32>,
 }
 
 impl Outcome {
-    /// Whether whoever asks next has to hear of it.
+    /// Reports whether the driver failed, so that the next caller must be told.
     pub(super) fn is_failure(&self) -> bool {
         self.said.as_ref().is_ok_and(|line| matches!(Reply::from_line(line), Some(Reply::Failure(_))))
     }
@@ -50,7 +50,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// An unmount is done by its driver where it does not end here in time, so it must have ended.
+    /// Creates a job. An unmount must end before the deadline: then the calling driver takes over.
     pub(super) fn new(order: Order, programs: &Programs, deadline: Instant) -> Self {
         let executable = programs.plugin_dir.join(order.driver.directory()).join(order.driver.executable());
         let left = deadline.saturating_duration_since(Instant::now());
@@ -66,13 +66,13 @@ impl Job {
         }
     }
 
-    /// For one more that waits.
+    /// Adds a waiting caller.
     pub(super) fn joined(self: &Arc<Self>) -> Arc<Self> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Arc::clone(self)
     }
 
-    /// Who has waited does not any more.
+    /// Removes a waiting caller.
     pub(super) fn left(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -89,12 +89,12 @@ impl Job {
         let _ = self.outcome.set(outcome);
     }
 
-    /// Asks the driver to end and to undo what it has begun.
+    /// Asks the driver to end and to roll back.
     pub(super) fn stop(&self) {
         self.driver.stop();
     }
 
-    /// To its end, which may never come.
+    /// Runs the driver until it ends. A process that cannot be ended is left behind.
     pub(super) fn run(&self) -> Outcome {
         let mut caller = Caller::new(&self.executable);
         caller.terms.patience = self.within + GRACE;
@@ -138,7 +138,7 @@ impl Job {
         Err(Fault::new(Code::Failed, text))
     }
 
-    /// What is said of a driver that not even SIGKILL has ended.
+    /// Returns the error for a driver that even SIGKILL has not ended.
     #[cfg(test)]
     pub(super) fn immortal(&self, pid: i32) -> Result<String, Fault> {
         self.said(&Run { end: End::Immortal, ..Run::nothing() }, Some(pid))
@@ -154,7 +154,7 @@ impl Job {
     }
 }
 
-/// A process that was abandoned, until it ends.
+/// Abandoned process, until it ends.
 #[derive(Debug)]
 pub(super) struct Stuck {
     pid: i32,
@@ -168,7 +168,7 @@ impl Stuck {
         Self { pid, status }
     }
 
-    /// It is a child of this process, so nobody else has its number before it is reaped here.
+    /// Reports whether the child has not ended. Its PID is not reused before it is reaped here.
     pub(super) fn is_there(&self) -> bool {
         Pid::from_raw(self.pid).is_some_and(|pid| matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)))
     }

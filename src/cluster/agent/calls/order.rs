@@ -1,4 +1,4 @@
-//! What a driver wants to be carried out. Pure.
+//! Call that a driver asks the agent to carry out. Pure.
 
 use crate::agent::fault::{Code, Fault};
 use base64::Engine as _;
@@ -12,18 +12,18 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-/// As it is sent.
+/// Parameters of the request, as they are sent.
 #[derive(Deserialize)]
 struct Params {
     driver: String,
     call: String,
 }
 
-/// What only one call at a time is about: a driver's target, or where there is none its words.
+/// Subject that allows one call at a time: a driver's target, or without one the arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Subject(String, OsString, u64);
 
-/// A call of a driver.
+/// Call of a driver, to be carried out.
 pub struct Order {
     pub(super) driver: DriverName,
     pub(super) verb: Verb,
@@ -39,7 +39,7 @@ impl fmt::Debug for Order {
 }
 
 impl Order {
-    /// Of a request's parameters. What is wrong with them is said without repeating anything.
+    /// Parses the parameters of a request. The errors repeat nothing from them.
     pub fn parse(params: Value) -> Result<Self, Fault> {
         let Params { driver, call } = serde_json::from_value(params).map_err(|_| Fault::bad("no call"))?;
         let name = DriverName::from_directory(&driver).ok().filter(|name| name.directory() == driver);
@@ -60,7 +60,7 @@ impl Order {
         Ok(Self { driver, verb, subject, masked, words })
     }
 
-    /// Whether it asks for the same, word for word.
+    /// Reports whether both calls have exactly the same arguments.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.words == other.words
     }
@@ -73,7 +73,7 @@ impl Order {
         self.subject.1.to_string_lossy().into_owned()
     }
 
-    /// What the driver reads from its standard input.
+    /// Returns the driver's standard input: the time limit and the call.
     pub(super) fn input(&self, within: u128) -> Secret {
         Secret::new([format!("{within}\0").as_bytes(), self.words.expose()].concat())
     }

@@ -1,5 +1,5 @@
-//! What the journal has of a CSI driver's volume. No secret is in it, and of its attributes and
-//! mount flags no more than a digest: the author of an old volume may have put a password there.
+//! Journal entry of a CSI driver's volume. It contains no secret, and only a digest of attributes
+//! and mount flags: the author of an old volume may have put a password there.
 
 use crate::agent::journal::{Noted, VERSION};
 use crate::csi::name::hash;
@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How far it has come with staging.
+/// Staging state of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Staged {
-    /// It is not, or the CSI driver has no such step.
+    /// Not staged, or the CSI driver has no such step.
     No,
-    /// The CSI driver was asked, and no one knows the answer.
+    /// The CSI driver was asked; its answer is unknown.
     Asked,
-    /// It is.
+    /// Staged.
     Yes,
 }
 
-/// How far it has come with a target.
+/// Lifecycle phase of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Phase {
-    /// The CSI driver was asked to publish, or will be: no one knows the answer.
+    /// The CSI driver was asked to publish, or will be; its answer is unknown.
     Publishing,
-    /// It is published.
+    /// Published.
     Published,
-    /// It is not wanted any more.
+    /// No longer wanted.
     Unpublishing,
 }
 
 impl Phase {
-    /// As people read it.
+    /// Returns the name for people.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Publishing => "publishing",
@@ -45,27 +45,27 @@ impl Phase {
     }
 }
 
-/// A directory that shows it, or shall.
+/// Directory where the volume is published, or will be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Target {
     pub(super) phase: Phase,
     pub(super) read_only: bool,
-    /// In which boot it was last asked for.
+    /// Boot in which the target was last requested.
     pub(super) boot: String,
-    /// When, in nanoseconds of that boot.
+    /// Time of that request, in nanoseconds of that boot.
     pub(super) asked: u64,
 }
 
 impl Target {
-    /// How long ago it was asked for; forever if that was in another boot.
+    /// Returns the time since the request; the maximum if it was in another boot.
     pub(super) fn age(&self, boot: &str) -> Duration {
         let age = Duration::from_nanos(clock::since_boot().saturating_sub(self.asked));
         if self.boot == boot { age } else { Duration::MAX }
     }
 }
 
-/// One volume.
+/// Journal entry of one volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry {
@@ -73,23 +73,23 @@ pub(super) struct Entry {
     id: String,
     pub(super) driver: String,
     pub(super) handle: String,
-    /// The access mode that the CSI driver was told, by its name in CSI.
+    /// Access mode that the CSI driver was given, by its name in CSI.
     pub(super) mode: String,
-    /// Whether it is one pod's alone: not every CSI driver has a mode of that meaning.
+    /// True if a single pod has exclusive access. Some CSI drivers have no mode for that.
     pub(super) one_pod: bool,
-    /// Of its attributes, mount flags and file system: two volumes of one handle have the same.
+    /// Digest of attributes, mount flags and file system: equal for all volumes of one handle.
     pub(super) digest: String,
-    /// Where it is staged; empty where it is not.
+    /// Staging path; empty if not staged.
     pub(super) staging: String,
     pub(super) staged: Staged,
-    /// In which boot it was staged.
+    /// Boot in which the volume was staged.
     pub(super) boot: String,
-    /// By path.
+    /// Targets, by path.
     pub(super) targets: BTreeMap<String, Target>,
 }
 
 impl Entry {
-    /// Of one that this node has not seen.
+    /// Creates the entry of a volume that this node has not seen.
     pub(super) fn new(volume: &CsiVolume, mode: Mode) -> Self {
         Self {
             version: VERSION,
@@ -106,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// What it is called in the journal.
+    /// Returns the id in the journal.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -115,23 +115,23 @@ impl Entry {
         Mode::from_str_name(&self.mode).unwrap_or(Mode::Unknown)
     }
 
-    /// Whether a further pod can have it as it is. One that only reads can, whatever the others may
-    /// do.
+    /// Reports whether a further pod can use the volume as it is published. The access mode of the
+    /// others does not matter for a pod that only reads.
     pub(super) fn suits(&self, volume: &CsiVolume, mode: Mode, read_only: bool) -> bool {
         self.digest == digest(volume) && (self.mode() == mode || read_only)
     }
 
-    /// Whether the CSI driver may have something of it on this node.
+    /// Reports whether the CSI driver may have something staged on this node.
     pub(super) fn is_staged(&self) -> bool {
         self.staged != Staged::No
     }
 
-    /// Whether it was staged since the node has started.
+    /// Reports whether the volume was staged in this boot.
     pub(super) fn is_staged_in(&self, boot: &str) -> bool {
         self.staged == Staged::Yes && self.boot == boot
     }
 
-    /// Whether another directory than this shows it.
+    /// Reports whether the volume has a target other than this one.
     pub(super) fn has_others(&self, target: &str) -> bool {
         self.targets.keys().any(|other| other != target)
     }
@@ -147,7 +147,7 @@ impl Noted for Entry {
     }
 }
 
-/// What a volume is called in the journal.
+/// Returns the id of a volume in the journal.
 pub(super) fn id_of(driver: &str, handle: &str) -> String {
     hash(format!("{driver}\0{handle}").as_bytes())
 }

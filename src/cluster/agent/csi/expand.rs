@@ -1,4 +1,4 @@
-//! A volume that has grown, as its CSI driver is told on the node: it grows the file system.
+//! Expansion of a volume on the node: its CSI driver learns the size and grows the file system.
 
 use super::entry::Phase;
 use super::publish::{capability, mode};
@@ -8,7 +8,7 @@ use crate::wire::csi::{CapacityRange, NodeExpandVolumeRequest};
 use flexvol_model::agent::HoldAccess;
 
 impl Volumes {
-    /// Whoever calls has the turns of the target and the volume.
+    /// Expands a published volume. The caller must have the turns of the target and the volume.
     pub(super) async fn grow(&self, wanted: &Wanted, size: u64) -> Result<(), Fault> {
         let volume = &wanted.volume;
         let plugin = self.plugins.connect(&volume.driver, wanted.until).await?;

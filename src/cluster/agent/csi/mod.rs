@@ -1,4 +1,4 @@
-//! CSI drivers behind FlexVolume: the agent is their client, in kubelet's place.
+//! CSI drivers behind FlexVolume. The agent is their client, instead of kubelet.
 //!
 //! ```text
 //! driver csi ──csi.publish──▶ Volumes ─▶ journal ─▶ Plugin: NodeStage, NodePublish ─▶ CSI driver
@@ -6,12 +6,12 @@
 //! ```
 //!
 //! * A volume is staged once for the node and unstaged with its last target.
-//! * What is asked of a CSI driver is in the journal first, without secrets: an agent that was
-//!   killed anywhere knows what there may be.
-//! * kubelet forgets a mount that has failed, and its pod may go. So an outcome that is not known
-//!   stays in the journal, until kubelet asks again or has removed the directory.
-//! * Where kubelet itself has staged the volume, it is refused: CSI knows one staging path for each
-//!   volume and node.
+//! * Each request to a CSI driver is written to the journal first, without secrets. So an agent
+//!   that was killed at any point knows what may exist.
+//! * kubelet forgets a failed mount, and its pod may be deleted. So an unknown outcome stays in the
+//!   journal until kubelet asks again or has removed the directory.
+//! * A volume that kubelet itself has staged is refused: CSI has one staging path for each volume
+//!   and node.
 
 mod entry;
 mod expand;
@@ -42,27 +42,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// So many requests are served or wait at once, and so many for one CSI driver, which may hang; the
-/// agent's other connections are for what takes no time.
+/// Limits for requests that are served or wait at the same time: in total, and for one CSI driver,
+/// which may hang. The agent's other connections are for requests that take no time.
 const MOST: usize = 20;
 const MOST_OF_ONE: usize = 16;
 
-/// How long another call for the same volume is waited for.
+/// Limit for the wait for another call for the same volume.
 const TURN: Duration = Duration::from_secs(20);
 
-/// How long before a driver gives up it is answered.
+/// Time before the driver's deadline at which the agent answers.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// How long a late request is remembered for.
+/// Time for which an unpublish is remembered, to refuse late publish requests.
 const LATEST: Duration = Duration::from_mins(5);
 
-/// Where kubelet and the agent stage volumes, below kubelet's directory: CSI drivers look there.
+/// Staging directory of kubelet and the agent, below kubelet's directory: CSI drivers look there.
 pub const STAGING: &str = "plugins/kubernetes.io/csi";
 
-/// No name of a volume or a directory is longer.
+/// Limit for the name of a volume or a directory, in bytes.
 const LONGEST: usize = 4096;
 
-/// Where they are kept, and where kubelet is.
+/// Directories of the journal and of kubelet.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The directory of the journal.
@@ -83,13 +83,13 @@ pub struct Volumes {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By CSI driver, how many requests are served or wait.
+    /// Number of requests that are served or wait, by CSI driver.
     busy: BTreeMap<String, usize>,
-    /// By target, when it was last asked to be taken away.
+    /// Time of the last unpublish request, by target.
     unpublished: BTreeMap<String, u64>,
 }
 
-/// As it is sent.
+/// Parameters of a publish request, as they are sent.
 #[derive(Deserialize)]
 struct Params {
     volume: CsiVolume,
@@ -108,7 +108,7 @@ struct TargetParams {
     target: String,
 }
 
-/// A volume that is asked for.
+/// Requested volume.
 struct Wanted {
     volume: CsiVolume,
     id: String,
@@ -117,7 +117,7 @@ struct Wanted {
     until: Instant,
 }
 
-/// One request of those that may be served.
+/// Slot of one request, within the limits.
 struct Slot<'a> {
     volumes: &'a Volumes,
     driver: &'a str,
@@ -134,7 +134,7 @@ impl Drop for Slot<'_> {
 }
 
 impl Volumes {
-    /// Reads the journal; beside it what could not be read.
+    /// Reads the journal. Also returns a message for each file that could not be read.
     pub fn open(setup: Setup, boot: String) -> anyhow::Result<(Self, Vec<String>)> {
         let (journal, broken) = Journal::open(setup.journal)?;
         let plugins = Plugins::of(setup.kubelet_root);
@@ -142,8 +142,8 @@ impl Volumes {
         Ok((volumes, broken))
     }
 
-    /// Has the CSI driver show a volume at a target. Nothing is begun for a driver that is gone by
-    /// now.
+    /// Lets the CSI driver publish a volume at a target. Starts nothing if the calling driver is
+    /// gone.
     pub fn publish(&self, params: Value, asked: Asked, is_there: impl Fn() -> bool) -> Result<Value, Fault> {
         let wanted = Wanted::parse(params, asked)?;
         let _slot = self.slot(&wanted.volume.driver)?;
@@ -155,7 +155,7 @@ impl Volumes {
         }
         let begun = Instant::now();
         let shown = handle()?.block_on(self.show(&wanted));
-        // What is in the journal has to be taken away yet.
+        // A target in the journal must still be cleaned up.
         let is_left = || self.of_target(target).is_some();
         shown.map_err(|fault| if is_left() { Fault { code: Code::InProgress, ..fault } } else { fault })?;
         let CsiVolume { driver, handle, target, .. } = &wanted.volume;
@@ -164,7 +164,7 @@ impl Volumes {
         Ok(json!({}))
     }
 
-    /// Has the CSI driver take it away there.
+    /// Lets the CSI driver unpublish a target.
     pub fn unpublish(&self, params: Value, asked: Asked) -> Result<Value, Fault> {
         let TargetParams { target } = serde_json::from_value(params).map_err(Fault::bad)?;
         TargetPath::parse(target.as_ref()).map_err(|failure| Fault::bad(failure.message()))?;
@@ -173,7 +173,7 @@ impl Volumes {
         let Some(found) = self.of_target(&target) else { return Ok(json!({"state": "nothing"})) };
         let _slot = self.slot(&found.driver)?;
         let _turns = self.turns(&target, found.id(), until)?;
-        // It may have changed while its turn was waited for.
+        // The entry may have changed during the wait for its turn.
         let Some(entry) = self.of_target(&target) else { return Ok(json!({"state": "nothing"})) };
         if entry.id() != found.id() {
             return Err(Fault::new(
@@ -186,7 +186,7 @@ impl Volumes {
         Ok(json!({"state": "unpublished"}))
     }
 
-    /// Tells the CSI driver that a volume has grown. One that has nothing to do then is not told.
+    /// Tells the CSI driver that a volume has grown, if the driver supports that.
     pub fn expand(&self, params: Value, asked: Asked) -> Result<Value, Fault> {
         let ExpandParams { volume, size } = serde_json::from_value(params).map_err(Fault::bad)?;
         let wanted = Wanted::new(volume, BTreeMap::new(), asked)?;
@@ -198,7 +198,7 @@ impl Volumes {
         Ok(json!({}))
     }
 
-    /// For people.
+    /// Returns the volumes, for people.
     pub fn status(&self) -> Value {
         let volume = |entry: Entry| {
             let targets = entry
@@ -215,7 +215,7 @@ impl Volumes {
         self.journal.all().into_iter().map(volume).collect()
     }
 
-    /// The volume that a target shows, or shall.
+    /// Returns the volume that is published at a target, or will be.
     fn of_target(&self, target: &str) -> Option<Entry> {
         self.journal.all().into_iter().find(|entry| entry.targets.contains_key(target))
     }
@@ -224,7 +224,7 @@ impl Volumes {
         self.journal.write(entry).map_err(|error| Fault::journal(&error))
     }
 
-    /// That of the target first, always.
+    /// Takes the turns of the target and the volume, always in this order.
     fn turns(&self, target: &str, id: &str, until: Instant) -> Result<[Turn<'_>; 2], Fault> {
         let until = until.min(Instant::now() + TURN);
         Ok([self.turns.take(&format!("target {target}"), until)?, self.turns.take(id, until)?])
@@ -242,7 +242,7 @@ impl Volumes {
         Ok(Slot { volumes: self, driver })
     }
 
-    /// A publish that was asked for before is refused from now on.
+    /// Remembers an unpublish: a publish that was requested before it is refused from now on.
     fn note_unpublish(&self, target: &str, at: u64) {
         let oldest = clock::since_boot().saturating_sub(LATEST.as_nanos().try_into().unwrap_or(0));
         let mut state = self.state();
@@ -254,7 +254,7 @@ impl Volumes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// kubelet's own directory for staging a volume, or the one beside it that is ours.
+    /// Returns kubelet's own staging directory for a volume, or the agent's directory beside it.
     fn staging(&self, driver: &str, name: &str) -> PathBuf {
         self.plugins.kubelet_root().join(STAGING).join(driver).join(hash(name.as_bytes())).join("globalmount")
     }
@@ -262,7 +262,7 @@ impl Volumes {
 
 impl Wanted {
     fn parse(params: Value, asked: Asked) -> Result<Self, Fault> {
-        // What is wrong is said without repeating anything.
+        // The error repeats nothing from the parameters.
         let Params { volume, secrets } =
             serde_json::from_value(params).map_err(|_| Fault::bad("it names no volume"))?;
         let secrets = secrets.into_iter().map(|(key, text)| (key, Secret::new(text.into_bytes())));
@@ -300,7 +300,7 @@ impl Wanted {
     }
 }
 
-/// It becomes part of a path.
+/// Reports whether the name is valid. It becomes part of a path.
 fn is_name(driver: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
     driver.bytes().all(inner) && driver.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -311,7 +311,7 @@ fn until(asked: Asked) -> Result<Instant, Fault> {
     Ok(deadline.checked_sub(MARGIN).unwrap_or(deadline))
 }
 
-/// Of the runtime that serves: whoever asks waits in a thread of its own.
+/// Returns the handle of the serving runtime. Each request waits in a thread of its own.
 fn handle() -> Result<Handle, Fault> {
     Handle::try_current().map_err(|error| Fault::new(Code::Failed, error.to_string()))
 }

@@ -1,8 +1,8 @@
-//! The CSI driver of a name, found as kubelet finds it: by the sockets in kubelet's
-//! `plugins_registry`, which say whose they are and where the driver serves; else where drivers
-//! serve that registered themselves.
+//! Connections to CSI drivers, which are found by name as kubelet finds them: by the sockets in
+//! kubelet's `plugins_registry`, which tell the driver and its endpoint; else at the path of
+//! drivers that registered themselves.
 //!
-//! Whoever answers there must say that it is that driver: only then does it get a Secret.
+//! The server at a socket must identify itself as that driver before it gets a Secret.
 
 use super::refused::{LIMIT, Refused};
 use crate::agent::fault::{Code, Fault};
@@ -25,27 +25,27 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-/// How long a driver may take to take a connection.
+/// Limit for a driver to accept a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long it may take to say who it is: as kubelet has it.
+/// Limit for a registration socket to name its driver; kubelet has the same.
 const INFO: Duration = Duration::from_secs(1);
 
-/// How long a call may take: as kubelet has it.
+/// Limit for a call; kubelet has the same.
 const CALL: Duration = Duration::from_mins(2);
 
-/// What a registration says of a CSI driver.
+/// Type of a CSI driver in a registration.
 const TYPE: &str = "CSIPlugin";
 
 /// The CSI drivers of this node.
 #[derive(Debug)]
 pub(super) struct Plugins {
     kubelet_root: PathBuf,
-    /// Where each was found last.
+    /// Last known socket of each driver.
     known: Mutex<BTreeMap<String, PathBuf>>,
 }
 
-/// A CSI driver that answers.
+/// Connected CSI driver.
 #[derive(Debug)]
 pub(super) struct Plugin {
     pub(super) name: String,
@@ -53,7 +53,7 @@ pub(super) struct Plugin {
     until: Instant,
 }
 
-/// What a driver can do on a node.
+/// Capabilities of a driver on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "as many as CSI has capabilities that matter here")]
 pub(super) struct Able {
@@ -76,7 +76,7 @@ impl Plugins {
         &self.kubelet_root
     }
 
-    /// The driver of this name, for calls that end before then.
+    /// Connects to the driver of this name, for calls that end before `until`.
     pub(super) async fn connect(&self, name: &str, until: Instant) -> Result<Plugin, Fault> {
         let known = self.known().get(name).cloned();
         if let Some(socket) = known
@@ -101,10 +101,10 @@ impl Plugins {
         Err(Fault::new(Code::Gone, text))
     }
 
-    /// Where it may serve, the likeliest first.
+    /// Returns the sockets where the driver may serve, the most likely first.
     async fn candidates(&self, name: &str) -> Vec<PathBuf> {
         let mut sockets = sockets_in(&self.registry(), 2);
-        // Most are called after their driver.
+        // Most sockets are named after their driver.
         flexvol_protocol::ordered::sort(&mut sockets, |path| !path.to_string_lossy().contains(name));
         let mut found = Vec::new();
         for socket in sockets {
@@ -129,7 +129,7 @@ impl Plugins {
     }
 }
 
-/// As kubelet looks for them: those whose names begin with a dot are not meant.
+/// Finds sockets as kubelet does: names with a leading dot are skipped.
 fn sockets_in(directory: &Path, depth: u32) -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     for entry in directory.read_dir().into_iter().flatten().flatten() {
@@ -144,7 +144,7 @@ fn sockets_in(directory: &Path, depth: u32) -> Vec<PathBuf> {
     sockets
 }
 
-/// Which driver registers there, and where it serves.
+/// Returns the driver that registers at a socket, and the path where it serves.
 async fn registration(socket: &Path) -> Option<(String, PathBuf)> {
     let asked = async {
         let channel = sockets::connect(socket).await.ok()?;
@@ -158,7 +158,7 @@ async fn registration(socket: &Path) -> Option<(String, PathBuf)> {
 }
 
 impl Plugin {
-    /// Whoever serves there, if it is the driver of this name.
+    /// Connects to a socket, if the driver of this name serves there.
     async fn at(socket: &Path, name: &str, until: Instant) -> Result<Self, String> {
         let asked = async {
             let channel =
@@ -178,7 +178,7 @@ impl Plugin {
         Ok(Self { name: name.to_owned(), channel, until })
     }
 
-    /// Calls its Node service, within the time that a call may take and that is left.
+    /// Calls the Node service, within the limit for a call and the time that is left.
     pub(super) async fn call<T, A, F: Future<Output = Result<Response<A>, Status>>>(
         &self,
         rpc: &'static str,
@@ -195,7 +195,7 @@ impl Plugin {
         Err(Refused::new(&self.name, rpc, status))
     }
 
-    /// What it can do; kubelet asks as often.
+    /// Asks the driver for its capabilities; kubelet asks as often.
     pub(super) async fn able(&self) -> Result<Able, Refused> {
         let asked = NodeGetCapabilitiesRequest {};
         let call = async |mut node: NodeClient<Channel>, asked| node.node_get_capabilities(asked).await;

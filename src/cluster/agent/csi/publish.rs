@@ -1,4 +1,4 @@
-//! A volume appears at a target: staged for the node if it is not yet, then published.
+//! Publishing of a volume at a target. The volume is staged for the node first, if necessary.
 
 use super::entry::{Entry, Phase, Staged, Target};
 use super::plugin::{Able, Plugin};
@@ -24,14 +24,14 @@ use std::path::Path;
 use std::time::Instant;
 use tonic::Code as Grpc;
 
-/// As kubelet makes the directories above.
+/// Mode of staging directories. kubelet uses the same mode for the directories above.
 const MODE: u32 = 0o750;
 
-/// Why nothing is shown.
+/// Reason why a volume is not published.
 pub(super) enum Why {
-    /// It cannot be asked for.
+    /// The request is not possible.
     Fault(Fault),
-    /// The CSI driver has not done it.
+    /// The CSI driver has not carried out a call.
     Refused(Refused),
 }
 
@@ -48,7 +48,7 @@ impl From<Refused> for Why {
 }
 
 impl Volumes {
-    /// Whoever calls has the turns of the target and the volume.
+    /// Publishes a volume. The caller must have the turns of the target and the volume.
     pub(super) async fn show(&self, wanted: &Wanted) -> Result<(), Fault> {
         let volume = &wanted.volume;
         self.refuse_kubelet_s(volume)?;
@@ -64,8 +64,8 @@ impl Volumes {
             Ok(()) => Ok(()),
             Err(Why::Fault(fault)) => Err(fault),
             Err(Why::Refused(why)) => {
-                // It was not done: what was done before goes as well. If that cannot be, the sweep
-                // or the next call finds it in the journal.
+                // The call was not done: roll back the earlier steps as well. If that fails, the
+                // sweep or the next call finds them in the journal.
                 if why.is_final()
                     && let Err(left) = self.take_away(entry, &volume.target, wanted.until).await
                 {
@@ -76,15 +76,15 @@ impl Volumes {
         }
     }
 
-    /// The volume as the journal has it, such that it can be published at the target: anything else
-    /// there, and whatever no one uses any more of another staging, is taken away first.
+    /// Returns the volume's journal entry, ready to be published at the target. First removes any
+    /// other volume there, and an unused staging of this volume with other settings.
     async fn make_room(&self, wanted: &Wanted, mode: Mode) -> Result<Entry, Fault> {
         let volume = &wanted.volume;
         if let Some(other) = self.of_target(&volume.target)
             && other.id() != wanted.id
         {
             let _turn = self.turns.take(other.id(), wanted.until.min(Instant::now() + TURN))?;
-            // Other pods of it may have come or gone meanwhile.
+            // The other volume may have got or lost pods meanwhile.
             if let Some(other) = self.journal.get(other.id()) {
                 self.take_away(other, &volume.target, wanted.until).await?;
             }
@@ -107,7 +107,7 @@ impl Volumes {
             .get(&volume.target)
             .is_some_and(|target| target.boot == self.boot && target.phase != Phase::Publishing);
         if was_published {
-            // kubelet asks where nothing is mounted: someone has unmounted it without the driver.
+            // kubelet asks because nothing is mounted: the volume was unmounted without the driver.
             self.withdraw(&entry, &volume.target, wanted.until).await?;
         }
         Ok(entry)
@@ -138,13 +138,13 @@ impl Volumes {
         let mut published = publish(entry, plugin, able, wanted).await;
         let is_lost = |why: &Refused| why.code() == Grpc::FailedPrecondition && able.stages && !stages;
         if published.as_ref().is_err_and(is_lost) {
-            // The CSI driver does not know that it is staged: it has lost that.
+            // The CSI driver does not know that the volume is staged: it has lost that state.
             self.stage(entry, plugin, able, wanted).await?;
             published = publish(entry, plugin, able, wanted).await;
         }
         published?;
         if was_asked && matches!(look_at(&volume.target), Some(Look::Plain(_) | Look::Missing)) {
-            // What it had mounted was unmounted without it, and it has not looked.
+            // The driver's mount was unmounted without the driver, which has not checked it.
             self.withdraw(entry, &volume.target, wanted.until).await?;
             publish(entry, plugin, able, wanted).await?;
         }
@@ -177,12 +177,12 @@ impl Volumes {
         plugin
             .call("NodeStageVolume", request, async |mut node, asked| node.node_stage_volume(asked).await)
             .await?;
-        // Written once it is published: until then it would be staged again, which is nothing.
+        // Written after the publish. A restart before that stages again, which is harmless.
         entry.staged = Staged::Yes;
         Ok(())
     }
 
-    /// CSI has one staging path for each volume and node.
+    /// Refuses a volume that kubelet has staged: CSI has one staging path for each volume and node.
     fn refuse_kubelet_s(&self, volume: &CsiVolume) -> Result<(), Fault> {
         let staging = self.staging(&volume.driver, &volume.handle);
         let found = TargetPath::parse(staging.as_os_str()).map_err(anyhow::Error::from);
@@ -226,7 +226,7 @@ async fn publish(entry: &Entry, plugin: &Plugin, able: Able, wanted: &Wanted) ->
     plugin.call("NodePublishVolume", request, call).await.map(drop)
 }
 
-/// As kubelet has it: all that is asked for a volume has the access mode that it was staged with.
+/// Returns the capability of a request. As in kubelet, the access mode is that of the staging.
 pub(super) fn capability(entry: &Entry, able: Able, wanted: &Wanted) -> VolumeCapability {
     let group = wanted.volume.group.filter(|_| able.groups);
     let mount = MountVolume {
@@ -240,7 +240,7 @@ pub(super) fn capability(entry: &Entry, able: Able, wanted: &Wanted) -> VolumeCa
     }
 }
 
-/// As kubelet translates them.
+/// Translates an access mode as kubelet does.
 pub(super) fn mode(mode: AccessMode, able: Able) -> Mode {
     match (mode, able.tells_writers_apart) {
         (AccessMode::ReadWriteOnce, true) => Mode::SingleNodeMultiWriter,
@@ -251,8 +251,8 @@ pub(super) fn mode(mode: AccessMode, able: Able) -> Mode {
     }
 }
 
-/// A CSI driver removes the directory when the pod ends, and cannot while anything is in it: that
-/// pod would never end.
+/// Refuses a directory that is not empty. A CSI driver removes the directory when the pod ends; if
+/// it cannot, the pod never ends.
 fn refuse_what_is_left(volume: &CsiVolume) -> Result<(), Fault> {
     let path = TargetPath::parse(volume.target.as_ref()).map_err(|failure| Fault::bad(failure.message()))?;
     let is_plain = matches!(look_at(&volume.target), Some(Look::Plain(_)));
@@ -263,7 +263,7 @@ fn refuse_what_is_left(volume: &CsiVolume) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A volume of another zone is refused, before anything is asked for.
+/// Refuses a volume of another zone, before anything is requested.
 async fn check_topology(plugin: &Plugin, wanted: &Wanted) -> Result<(), Fault> {
     let required = &wanted.volume.topology;
     if required.is_empty() {

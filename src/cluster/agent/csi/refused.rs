@@ -1,14 +1,14 @@
-//! What a CSI driver's error means. Pure.
+//! Meaning of a CSI driver's errors. Pure.
 //!
-//! | code | what may be | so |
+//! | code | possible state | consequence |
 //! |---|---|---|
-//! | `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE`, `RESOURCE_EXHAUSTED`, `ABORTED`, and what no driver has said | it may have been done, or be done later | it stays in the journal; whoever asks next asks again |
-//! | `NOT_FOUND` of what is to be taken away | it is gone | done |
-//! | `UNIMPLEMENTED` of `NodeUnstageVolume` | the driver has no such step any more | done |
-//! | `INVALID_ARGUMENT` of `NodeUnpublishVolume`, nothing having been published | the driver takes no such path | done |
-//! | every other | it was not done | what was done before in the same call is undone |
+//! | `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE`, `RESOURCE_EXHAUSTED`, `ABORTED`, and errors that no driver has sent | the call may have been done, or be done later | the volume stays in the journal; the next caller tries again |
+//! | `NOT_FOUND` for something to be removed | it is gone | done |
+//! | `UNIMPLEMENTED` from `NodeUnstageVolume` | the driver no longer has this step | done |
+//! | `INVALID_ARGUMENT` from `NodeUnpublishVolume` when nothing was published | the driver does not accept such a path | done |
+//! | every other | the call was not done | earlier steps of the same request are rolled back |
 //!
-//! That is how kubelet tells them apart.
+//! kubelet distinguishes them in the same way.
 
 use crate::agent::fault::{Code as FaultCode, Fault};
 use crate::controllers::driver::{failed, in_words};
@@ -17,10 +17,10 @@ use flexvol_protocol::text::one_line;
 use std::error::Error as _;
 use tonic::{Code, Status};
 
-/// The most bytes of what a driver says that are told.
+/// Limit for the part of a driver's message that is shown, in bytes.
 pub(super) const LIMIT: usize = 512;
 
-/// A call that a CSI driver has not carried out, as far as it is known.
+/// Call that a CSI driver has not carried out, as far as is known.
 #[derive(Debug)]
 pub(super) struct Refused {
     driver: String,
@@ -37,7 +37,7 @@ impl Refused {
         self.status.code()
     }
 
-    /// Whether it was certainly not done.
+    /// Reports whether the call was certainly not carried out.
     pub(super) fn is_final(&self) -> bool {
         use Code::{Aborted, Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable};
         let is_told = self.status.source().is_none();
@@ -45,18 +45,18 @@ impl Refused {
         is_told && !open.contains(&self.status.code())
     }
 
-    /// Whether what was to be taken away is not there.
+    /// Reports whether there is nothing to remove.
     pub(super) fn is_gone(&self) -> bool {
         let unstages = self.rpc == "NodeUnstageVolume";
         self.code() == Code::NotFound || (unstages && self.code() == Code::Unimplemented)
     }
 
-    /// Whether a CSI driver takes no such request: it has never carried out one for that target.
+    /// Reports whether the driver accepts no such request: it never published that target.
     pub(super) fn is_malformed(&self) -> bool {
         self.is_final() && self.code() == Code::InvalidArgument
     }
 
-    /// For whoever has asked. A driver may repeat what it was given.
+    /// Creates the fault for the caller. A driver may repeat its input, so secrets are masked.
     pub(super) fn fault(&self, masked: &Redactor) -> Fault {
         let said = masked.clean(&one_line(&in_words(&self.status), LIMIT));
         let code = if self.is_final() { FaultCode::Failed } else { FaultCode::InProgress };
@@ -95,7 +95,7 @@ mod tests {
             let unstaged = matches!(code, Code::NotFound | Code::Unimplemented);
             assert_eq!(of("NodeUnstageVolume").is_gone(), unstaged, "{code:?}");
         }
-        // What a connection ends with, no driver has said.
+        // An error of the connection was not sent by the driver.
         let broken = std::io::Error::other("broken");
         let status = Status::from_error(Box::new(broken));
         assert!(!Refused::new("d", "NodePublishVolume", status).is_final());

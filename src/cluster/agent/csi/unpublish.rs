@@ -1,4 +1,4 @@
-//! A volume is taken away at a target, and unstaged where that was the last; also where kubelet has
+//! Unpublishing of a volume at a target, and unstaging after its last target; also if kubelet has
 //! removed the directory without asking.
 
 use super::entry::{Entry, Phase};
@@ -17,16 +17,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long kubelet may take to ask again for a mount that has failed: it waits two minutes at
-/// most.
+/// Limit for kubelet to repeat a mount that has failed: it waits two minutes at most.
 const AGAIN: Duration = Duration::from_mins(5);
 
-/// How long a CSI driver may take for one that kubelet does not ask for any more.
+/// Limit for a CSI driver to clean up one target that kubelet no longer uses.
 const SWEEP: Duration = Duration::from_mins(1);
 
 impl Volumes {
-    /// Whoever calls has the turns of the target and the volume. The target stays in the journal
-    /// until all is done: kubelet comes again, and so does the sweep.
+    /// Unpublishes a target, and unstages the volume after its last target. The caller must have
+    /// the turns of the target and the volume. The target stays in the journal until everything is
+    /// done: kubelet and the sweep try again.
     pub(super) async fn take_away(
         &self,
         mut entry: Entry,
@@ -34,7 +34,7 @@ impl Volumes {
         until: Instant,
     ) -> Result<(), Fault> {
         if let Some(found) = entry.targets.get_mut(target) {
-            // Of one that is published, the next call or the sweep knows as much.
+            // A published target needs no write: the next call or the sweep does the same.
             let was_asked = std::mem::replace(&mut found.phase, Phase::Unpublishing);
             if was_asked == Phase::Publishing {
                 self.write(&entry)?;
@@ -57,7 +57,7 @@ impl Volumes {
         self.journal.forget(entry.id()).map_err(|error| Fault::journal(&error))
     }
 
-    /// `NodeUnpublishVolume`.
+    /// Calls `NodeUnpublishVolume`.
     pub(super) async fn withdraw(&self, entry: &Entry, target: &str, until: Instant) -> Result<(), Fault> {
         done(self.ask_to_withdraw(entry, target, until).await?)
     }
@@ -77,14 +77,14 @@ impl Volumes {
         Ok(plugin.call("NodeUnpublishVolume", request, call).await.map(drop))
     }
 
-    /// Takes away what kubelet does not ask for any more: targets whose directory it has removed,
-    /// and what a driver has noted of them.
+    /// Cleans up what kubelet no longer uses: targets whose directory it has removed, and the
+    /// drivers' notes about them.
     pub fn sweep(&self) {
-        // A driver that fails may hang: it is asked once, and the others are not kept waiting.
+        // A driver that fails may hang: it is asked only once, so that others do not wait for it.
         let mut failing = BTreeSet::new();
         for entry in self.journal.all() {
             for target in entry.targets.keys().filter(|path| self.is_abandoned(&entry, path)) {
-                // Whoever has the turn does it.
+                // Another call has the turn, and does this.
                 let Ok(_turns) = self.turns(target, entry.id(), Instant::now()) else { continue };
                 let Some(entry) = self.journal.get(entry.id()) else { continue };
                 if failing.contains(&entry.driver) || !self.is_abandoned(&entry, target) {
@@ -137,7 +137,7 @@ async fn unstage(entry: &Entry, plugin: &Plugin) -> Result<(), Fault> {
     done(plugin.call("NodeUnstageVolume", request, call).await.map(drop))
 }
 
-/// What is not there has been taken away.
+/// Treats an object that does not exist as removed.
 fn done(said: Result<(), Refused>) -> Result<(), Fault> {
     match said {
         Err(refused) if !refused.is_gone() => Err(refused.fault(&Redactor::default())),
@@ -145,8 +145,8 @@ fn done(said: Result<(), Refused>) -> Result<(), Fault> {
     }
 }
 
-/// The directory, and the one above that is named after the volume. What is not empty stays; but a
-/// volume that is still mounted is not unstaged, whatever its driver says: another node may get it.
+/// Removes the staging directory and its parent, named after the volume, if they are empty. Fails
+/// if the volume is still mounted, whatever its driver says: another node may get it.
 fn remove(entry: &Entry) -> Result<(), Fault> {
     let staging = Path::new(&entry.staging);
     if is_mounted(&entry.staging) {
@@ -161,7 +161,7 @@ fn remove(entry: &Entry) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether kubelet has removed a target, and not just its directory is out of sight.
+/// Reports whether kubelet has removed a target. False if its directory is only not visible here.
 fn is_removed(target: &str) -> bool {
     let Ok(path) = TargetPath::parse(target.as_ref()) else { return false };
     let volume = VolumeDir::of(&path);
@@ -177,7 +177,7 @@ fn is_mounted(path: &str) -> bool {
     matches!(look_at(path), Some(Look::Mount(_) | Look::Dead(_)))
 }
 
-/// What is there, without asking any server, which may be gone; `None` if that is not known.
+/// Returns what is at the path, without asking a server, which may be gone; `None` if unknown.
 pub(super) fn look_at(path: &str) -> Option<Look> {
     let place = Place::open(&TargetPath::parse(path.as_ref()).ok()?).ok()?;
     place.map_or(Some(Look::Missing), |place| place.look().ok())

@@ -1,4 +1,4 @@
-//! What an administrator wants to be unmounted by force.
+//! Forced unmounts.
 
 use super::*;
 use crate::agent::force::{Action, Hands, Performed};
@@ -6,17 +6,17 @@ use crate::fence::decide::{Cause, Task};
 use crate::fence::progress::{Outcome, Phase as Said, Progress};
 use flexvol_protocol::TargetPath;
 
-/// Who acts as a test says.
+/// Executor that acts as a test says.
 #[derive(Clone, Default)]
 pub(super) struct Puppet {
     mounts: Mounts,
-    /// What unmounts, of which target.
+    /// Actions that unmount, with their target.
     helps: Arc<Mutex<Vec<(Action, String)>>>,
-    /// What does not return.
+    /// Targets whose actions do not return.
     hangs: Arc<Mutex<BTreeSet<String>>>,
     did: Arc<Mutex<Vec<(Action, String)>>>,
     hindrance: Arc<Mutex<Option<String>>>,
-    /// Whether there is no driver that says that nothing is mounted.
+    /// True if no driver confirms that nothing is mounted.
     mute: Arc<Mutex<bool>>,
 }
 
@@ -63,7 +63,7 @@ fn hold(pod: &str) -> Hold {
     Hold { handle: format!("file:/srv/{pod}"), ..hold_of(pod) }
 }
 
-/// It is held, mounted, and to be unmounted by force.
+/// Holds and mounts a volume, and leaves a task to unmount it by force.
 fn forced(nodes: &Nodes, agent: &Agent, pod: &str) -> Task {
     agent.hold(&hold(pod), now()).unwrap();
     nodes.mounts.0.lock().unwrap().insert(hold(pod).target);
@@ -74,7 +74,7 @@ fn forced(nodes: &Nodes, agent: &Agent, pod: &str) -> Task {
     task
 }
 
-/// Looks until something is said of a task.
+/// Sweeps until the task reports this phase.
 fn until(nodes: &Nodes, agent: &Agent, task: &Task, phase: Said) -> Progress {
     let start = Instant::now();
     loop {
@@ -99,7 +99,7 @@ fn is_held(nodes: &Nodes, pod: &str) -> bool {
 
 const ALL: [Action; 4] = [Action::Driver, Action::Abort, Action::TakeOff, Action::Driver];
 
-/// As soon as one has helped, no harder one follows, and the driver has the last word.
+/// After an action has succeeded, no harder one follows, and the driver is always the last.
 #[test]
 fn the_mildest_that_helps_is_the_last() {
     for (helps, did) in [
@@ -119,7 +119,7 @@ fn the_mildest_that_helps_is_the_last() {
     }
 }
 
-/// Test 52: what hangs holds up neither its own release nor what else is to be done.
+/// Test 52: an unmount that hangs blocks neither its own release nor other tasks.
 #[test]
 fn t52_one_that_hangs_holds_up_no_other() {
     let nodes = Nodes::new();
@@ -134,10 +134,10 @@ fn t52_one_that_hangs_holds_up_no_other() {
         [(Action::Driver.name(), Outcome::Running)]
     );
     assert!(is_held(&nodes, "1") && !is_held(&nodes, "2"));
-    // Nothing of that storage is mounted anew, and other storage is.
+    // This storage cannot be mounted again now, but other storage can.
     assert_eq!(code(a.hold(&hold("1"), now())), Code::NotReady);
     a.hold(&hold("3"), now()).unwrap();
-    // The driver that hangs releases by itself, when it has come back.
+    // The driver that hangs calls `release` itself, once it continues.
     nodes.mounts.0.lock().unwrap().remove(&target);
     assert_eq!(a.release(&hold("1"), now()), Ok(Released::Now));
     nodes.hands.hangs.lock().unwrap().clear();
@@ -145,7 +145,7 @@ fn t52_one_that_hangs_holds_up_no_other() {
     a.hold(&hold("1"), now()).unwrap();
 }
 
-/// What is taken off its directory has its device still, and may be written to.
+/// A mount that was removed from its directory still has its device, and may be written to.
 #[test]
 fn nothing_is_released_whose_device_is_attached() {
     let nodes = Nodes::new();
@@ -156,12 +156,12 @@ fn nothing_is_released_whose_device_is_attached() {
     let said = until(&nodes, &a, &task, Said::Stuck);
     assert_eq!(nodes.hands.did("1"), ALL);
     assert!(is_held(&nodes, "1") && said.message.contains("default/db-1"), "{said:?}");
-    // Nor while it is mounted, whatever anybody says of it.
+    // A mounted volume is not released either, whatever the driver reports.
     let task = forced(&nodes, &a, "2");
     let said = until(&nodes, &a, &task, Said::Stuck);
     assert!(is_held(&nodes, "2") && said.message.contains("default/db-2"), "{said:?}");
     assert!(outcomes(&said).iter().all(|(_, outcome)| *outcome == Outcome::Failed), "{said:?}");
-    // Killed anywhere it begins again.
+    // Killed at any point, the agent starts again.
     nodes.hands.helps(Action::Driver, "1");
     drop(a);
     let a = nodes.start("a", "1");
@@ -174,8 +174,8 @@ fn forced_of(nodes: &Nodes, pod: &str) -> Task {
     tasks.into_iter().find(|task| task.holder.target == hold(pod).target).unwrap()
 }
 
-/// A mount that has just asked may be under way: only the driver knows, which lets one call at a
-/// time work for a volume.
+/// A mount may be under way right after its hold. Only the driver knows, because it allows one call
+/// at a time for a volume.
 #[test]
 fn what_may_be_about_to_mount_is_not_released() {
     let nodes = Nodes::new();
@@ -185,13 +185,13 @@ fn what_may_be_about_to_mount_is_not_released() {
     nodes.mounts.0.lock().unwrap().clear();
     until(&nodes, &a, &task, Said::Stuck);
     assert!(is_held(&nodes, "1"));
-    // It was asked for long ago.
+    // The hold was requested long ago.
     a.journal.write(&Entry { asked: 0, ..a.journal.all().remove(0) }).unwrap();
     until(&nodes, &a, &task, Said::Done);
     assert!(!is_held(&nodes, "1"));
 }
 
-/// What is unmounted in a container alone is not unmounted.
+/// An unmount in a container alone is no unmount on the node.
 #[test]
 fn an_agent_that_cannot_unmount_says_so() {
     let nodes = Nodes::new();
@@ -201,20 +201,20 @@ fn an_agent_that_cannot_unmount_says_so() {
     let task = forced(&nodes, &a, "1");
     let said = until(&nodes, &a, &task, Said::Stuck);
     assert_eq!((&*said.message, said.steps, nodes.hands.did("1")), ("it may not", vec![], vec![]));
-    // Whoever takes the task back has the volume as it was.
+    // If the task is withdrawn, the volume stays as it was.
     nodes.store.finish(&task).unwrap();
     a.tasks_came();
     a.sweep(soon()).unwrap();
     a.hold(&hold("1"), now()).unwrap();
 }
 
-/// Test 19: what another node was given is unmounted here without being asked for, and before
+/// Test 19: storage that another node was given is unmounted here without a request, and before
 /// anything new is mounted.
 #[test]
 fn t19_what_was_lost_is_unmounted() {
     let nodes = Nodes::new();
     let a = lost(&nodes, |record| Some(Record { epoch: 2, holders: Vec::new(), ..record }));
-    // As long as it does not let go, it is tried again, and all else waits.
+    // As long as it stays mounted, the unmount is retried, and everything else waits.
     until_did(&nodes, &a, &ALL);
     assert!(a.has_tasks());
     assert_eq!(code(a.hold(&hold("2"), now())), Code::NotReady);
@@ -230,8 +230,7 @@ fn t19_what_was_lost_is_unmounted() {
     a.hold(&hold("2"), now()).unwrap();
 }
 
-/// Whoever removes the records of a cluster, or has them from a backup, does not lose what is
-/// mounted.
+/// The volumes of a cluster stay mounted if its records are removed, or restored from a backup.
 #[test]
 fn what_only_has_no_record_stays_mounted() {
     let nodes = Nodes::new();
@@ -242,7 +241,7 @@ fn what_only_has_no_record_stays_mounted() {
     assert_eq!(code(a.hold(&hold("2"), now())), Code::NotReady);
 }
 
-/// An agent that starts after the record of what it has mounted was changed.
+/// Starts an agent after the record of its mounted storage was changed.
 fn lost(nodes: &Nodes, change: impl Fn(Record) -> Option<Record>) -> Agent {
     let a = nodes.start("a", "1");
     a.hold(&hold("1"), now()).unwrap();
@@ -255,7 +254,7 @@ fn lost(nodes: &Nodes, change: impl Fn(Record) -> Option<Record>) -> Agent {
     nodes.start("a", "1")
 }
 
-/// Looks until all of this was done to what pod 1 had.
+/// Sweeps until exactly these actions were performed on the volume of pod 1.
 fn until_did(nodes: &Nodes, agent: &Agent, actions: &[Action]) {
     let start = Instant::now();
     while nodes.hands.did("1") != actions {

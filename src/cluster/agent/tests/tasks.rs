@@ -1,9 +1,9 @@
-//! What others leave for a node to clean up, and when a node may hold anything at all.
+//! Tasks that others leave for a node, and the conditions for a node to hold storage at all.
 
 use super::*;
 use crate::fence::decide::{Cause, Task};
 
-/// The agent of node `a`, which holds for a pod, and a task about that.
+/// Returns the agent of node `a`, which holds storage for a pod, and a task about that hold.
 fn held(nodes: &Nodes, reason: Cause) -> (Agent, Task) {
     let a = nodes.start("a", "1");
     a.hold(&hold_of("1"), now()).unwrap();
@@ -12,7 +12,7 @@ fn held(nodes: &Nodes, reason: Cause) -> (Agent, Task) {
     (a, Task { holder, reason })
 }
 
-/// A controller has left it.
+/// Leaves the task as a controller does.
 fn is_left(nodes: &Nodes, agent: &Agent, task: &Task) {
     nodes.store.note(task, soon()).unwrap();
     agent.tasks_came();
@@ -26,8 +26,8 @@ fn tasks(nodes: &Nodes) -> usize {
     nodes.store.all_tasks(soon()).unwrap().len()
 }
 
-/// Another node was given the storage: nothing new is held here until it is unmounted, and that is
-/// known at once.
+/// Another node was given the storage. The agent knows it at once, and holds nothing new until the
+/// storage is unmounted.
 #[test]
 fn t19_what_was_taken_is_known_as_soon_as_the_task_comes() {
     let nodes = Nodes::new();
@@ -56,8 +56,8 @@ fn a_task_about_what_is_still_held_is_obsolete() {
     assert_eq!(nodes.holders(), ["a"]);
 }
 
-/// Test 50: a pod that is gone for the API server may still run here; what it had is released when
-/// kubelet has removed it.
+/// Test 50: a pod that is gone for the API server may still run here. Its storage is released once
+/// kubelet has removed the pod.
 #[test]
 fn t50_what_a_pod_had_that_is_gone_is_released_once_nothing_is_left() {
     let nodes = Nodes::new();
@@ -75,7 +75,7 @@ fn t50_what_a_pod_had_that_is_gone_is_released_once_nothing_is_left() {
     assert!(!a.has_tasks());
 }
 
-/// Of an earlier boot nothing is left, and a newer hold is not meant.
+/// Nothing is left of an earlier boot, and the task does not concern a newer hold.
 #[test]
 fn a_task_about_an_earlier_boot_or_hold_is_done() {
     let nodes = Nodes::new();
@@ -92,7 +92,7 @@ fn a_task_about_an_earlier_boot_or_hold_is_done() {
     assert_eq!((tasks(&nodes), nodes.holders()), (0, vec!["a".to_owned()]));
 }
 
-/// A store that is lost while tasks are worked at forgets none of them.
+/// All tasks are kept if the store is lost while they are carried out.
 #[test]
 fn no_task_is_forgotten_when_the_store_is_lost() {
     let silent = Arc::new(Mutex::new(false));
@@ -110,7 +110,7 @@ fn no_task_is_forgotten_when_the_store_is_lost() {
     assert_eq!((tasks(&nodes), nodes.holders()), (0, vec![]));
 }
 
-/// Others judge the node by its Node object: until that shows what runs here, nothing is held.
+/// Others judge the node by its Node object. Until that shows the running boot, nothing is held.
 #[test]
 fn a_node_that_is_not_admitted_holds_nothing_and_releases() {
     let nodes = Nodes::new();
@@ -122,7 +122,7 @@ fn a_node_that_is_not_admitted_holds_nothing_and_releases() {
     assert_eq!(nodes.holders(), [""; 0]);
     refuses(None);
     assert_eq!(a.hold(&hold_of("1"), now()), Ok(0));
-    // It is asked again after the store was lost, or when a task has come, and not before.
+    // The store is asked again after its loss or after a new task, and not before.
     refuses(Some("it was said to be off"));
     assert_eq!(a.release(&hold_of("1"), now()), Ok(Released::Now));
     assert_eq!(a.hold(&hold_of("1"), now()), Ok(0));

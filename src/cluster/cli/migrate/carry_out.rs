@@ -96,7 +96,7 @@ fn from_file(path: &Path) -> Result<Plan> {
     Plan::parse(&files::read(path).with_context(what)?).with_context(what)
 }
 
-/// By its file, or by its id: and where its journal is.
+/// Finds a plan by its file or by its id; also returns the path of its journal.
 fn find(session: &Session, keep_in: &str, named: &Path) -> Result<(Plan, PathBuf)> {
     let id = named.to_string_lossy();
     if kept::is_id(&id) && !named.exists() {
@@ -191,7 +191,7 @@ impl Way {
     }
 }
 
-/// How long the rest may take, where anything can be said of it.
+/// Estimates the time for the rest; empty if that is not possible.
 fn left(begun: Instant, done: usize, all: usize) -> String {
     let each = begun.elapsed().as_secs() / u64::try_from(done).unwrap_or(1).max(1);
     let seconds = each * u64::try_from(all.saturating_sub(done)).unwrap_or(0);

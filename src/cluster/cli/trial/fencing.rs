@@ -1,7 +1,7 @@
 //! `flexvold try fencing`: two nodes want one image, on this machine.
 //!
-//! Each node has an agent and a driver of its own, and they share a directory for locks and one for
-//! images. What is printed is what the drivers answered.
+//! Each node has an agent and a driver of its own. They share a directory for locks and one for
+//! images. The output shows what the drivers answered.
 
 use crate::agent::csi::Setup as Volumes;
 use crate::agent::force::{DRIVER, Processes};
@@ -29,10 +29,10 @@ use tokio::task::JoinHandle;
 
 const IMAGE: &str = "db.img";
 
-/// How long an agent may take until it answers.
+/// Deadline for an agent to answer after its start.
 const START: Duration = Duration::from_secs(5);
 
-/// Plays it below a directory, which is empty afterwards but for what it has made there.
+/// Plays the scene below a directory; afterwards only files of the scene itself are left there.
 pub(super) async fn play(home: &Path, program: &Path, report: &mut Report<'_>) -> Result<()> {
     let mut a = Player::enter(home, program, "a").await?;
     let mut b = Player::enter(home, program, "b").await?;
@@ -52,7 +52,7 @@ pub(super) async fn play(home: &Path, program: &Path, report: &mut Report<'_>) -
     report.row(Row::of("locks", "look for what is still held", nothing_held(home)))
 }
 
-/// What it says, if it could not be done.
+/// Returns the refusal; fails if the mount was not refused.
 fn refused(done: Result<()>) -> Result<String> {
     match done {
         Ok(()) => bail!("two nodes have mounted it"),
@@ -66,7 +66,7 @@ fn nothing_held(home: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A node: its agent, and its driver.
+/// Node with its agent and its driver.
 struct Player {
     home: PathBuf,
     name: &'static str,
@@ -151,7 +151,7 @@ impl Player {
         self.call(Verb::Mount, pod).await
     }
 
-    /// As kubelet does, in a thread that waits.
+    /// Calls the driver as kubelet does, in a thread that may block.
     async fn call(&self, verb: Verb, pod: &str) -> Result<()> {
         let target = self.target(pod);
         std::fs::create_dir_all(&target).context("make the pod's directory")?;

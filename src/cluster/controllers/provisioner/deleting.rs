@@ -1,4 +1,4 @@
-//! A PersistentVolume: who keeps it, and how its volume is deleted.
+//! Work on a PersistentVolume: its finalizer, and the deletion of its volume.
 
 use super::super::creation::FINALIZER;
 use super::super::driver::{Controller, in_words};
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Provisioner {
-    /// And up to where it was seen: our own writing is no reason to look once more.
+    /// Returns the outcome and the version seen: our own writes must not queue the key again.
     pub(super) async fn sync_volume(&self, name: &str) -> (Outcome, Version) {
         let Some(mut volume) = self.watches.volumes.get(name) else { return (Outcome::Done, 0) };
         let outcome = self.reclaim(&mut volume).await;
@@ -54,7 +54,7 @@ impl Provisioner {
         api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await
     }
 
-    /// The volume goes first, then its object, then what kept that.
+    /// Deletes the volume first, then its object, then the finalizers that kept the object.
     async fn delete(&self, volume: &mut Arc<PersistentVolume>, volume_id: String) -> Outcome {
         if let Err(message) = self.delete_volume(volume, volume_id).await {
             tracing::warn!(reason = message, "not deleted");
@@ -74,14 +74,14 @@ impl Provisioner {
         self.ask_to_delete(DeleteVolumeRequest { volume_id, secrets }).await
     }
 
-    /// Fails in words.
+    /// Asks the driver to delete a volume. Fails with a message.
     pub(super) async fn ask_to_delete(&self, request: DeleteVolumeRequest) -> Result<(), String> {
         let call = async |mut driver: Controller, request| driver.delete_volume(request).await;
         let deleted = self.driver.call(request, (&self.turns, self.timeout), call).await;
         deleted.map(drop).map_err(|status| in_words(&status))
     }
 
-    /// A Secret that has gone keeps no volume: the driver may do without.
+    /// Reads the Secret; empty if it is gone, because the driver may not need it for the deletion.
     async fn secrets_if_there(
         &self,
         named: Option<SecretReference>,
@@ -122,7 +122,7 @@ impl Provisioner {
             if !volume.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
                 break;
             }
-            // Nothing is attached any more.
+            // Nothing is attached any more, so the attacher's finalizer may go too.
             let ours = std::iter::once(FINALIZER).chain(self.attacher.as_deref());
             let left = api::unguard(&self.client, &**volume, &ours.collect::<Vec<_>>()).await?;
             if left.uid() != volume.uid() {

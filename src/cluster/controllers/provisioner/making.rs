@@ -1,4 +1,4 @@
-//! A claim: what is asked of the driver, and what becomes of its answer.
+//! Work on a claim: the request to the driver, and the handling of its answer.
 
 use super::super::api;
 use super::super::claim::{self, Fate, Refusal, fate};
@@ -44,7 +44,7 @@ impl Provisioner {
         }
     }
 
-    /// A volume by the name that the claim's would have: shortened names may be the same.
+    /// Handles a volume that has the name of the claim's volume: shortened names may be equal.
     fn has_volume(&self, volume: &PersistentVolume, namespace: &str, (name, uid): (&str, &str)) -> Outcome {
         let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
         let claim = self.watches.claims.get_in(namespace, name);
@@ -102,7 +102,7 @@ impl Provisioner {
         }
     }
 
-    /// Asks the driver, and writes what it has made.
+    /// Asks the driver for a volume, and writes the object for it.
     async fn provision(&self, uid: &str, plan: Arc<Plan>) -> Outcome {
         let secrets = match api::secrets(&self.client, plan.secret.as_ref()).await {
             Ok(secrets) => secrets,
@@ -130,7 +130,7 @@ impl Provisioner {
         Outcome::Failed
     }
 
-    /// The volume is there: its PersistentVolume has to be written, or it has to be deleted.
+    /// Writes the PersistentVolume of a volume that was made, or deletes the volume.
     async fn made(&self, uid: &str, plan: &Plan, made: Volume, secrets: HashMap<String, String>) -> Outcome {
         let volume = match plan.volume(&made) {
             Ok(mut volume) => {
@@ -160,7 +160,7 @@ impl Provisioner {
                 );
                 self.failed(plan, &message)
             }
-            // It was written before, and the answer was lost.
+            // After a conflict: the object was written before, and that answer was lost.
             Ok(()) | Err(_) => {
                 self.begun().remove(uid);
                 tracing::info!(volume = volume.name_any(), "provisioned");
@@ -192,7 +192,7 @@ impl Provisioner {
         }
     }
 
-    /// Has the scheduler select another node, if the claim still has this one.
+    /// Makes the scheduler select another node, if the claim still has this one.
     async fn unselect(&self, namespace: &str, name: &str, node: Option<String>) -> Outcome {
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
         let remove = async {

@@ -1,4 +1,4 @@
-//! The provisioner before an API server and a driver that do what each test says.
+//! Tests of the provisioner, with an API server and a driver that do what each test says.
 
 use super::super::creation::tests::{DRIVER, claim, class, object};
 use super::super::queue::Outcome;
@@ -20,11 +20,11 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Status};
 
-/// What becomes of `CreateVolume`.
+/// Result of a `CreateVolume` call.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Made,
-    /// Smaller than asked.
+    /// The volume is smaller than requested.
     Small,
     /// The volume is made, and no answer comes.
     Lost,
@@ -33,7 +33,7 @@ enum Answer {
     Failed(Code),
 }
 
-/// What the driver was asked, and has.
+/// Requests to the driver, and its volumes.
 #[derive(Debug, Default)]
 struct Disks {
     answers: VecDeque<Answer>,
@@ -138,8 +138,8 @@ impl Controller for Fake {
     }
 }
 
-/// An API server: objects by path, what it was asked, and codes that it answers to the next
-/// requests of a path.
+/// API server: objects by path, the requests and Events that it got, and the error codes for the
+/// next requests of a path.
 #[derive(Default)]
 struct Server {
     objects: HashMap<String, Value>,
@@ -172,8 +172,8 @@ impl World {
         Client::new(service, "default")
     }
 
-    /// What was asked since the last time, of volumes, claims and Secrets; and what was said, which
-    /// comes a little later.
+    /// Returns the requests since the last call, for volumes, claims and Secrets, and the Events,
+    /// which come a little later.
     async fn asked(&self) -> (Vec<String>, Vec<String>) {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -250,7 +250,7 @@ fn gone<K>(object: K) -> Told<K> {
     Told::Gone(Box::new(object))
 }
 
-/// A provisioner, and all that it has to do with.
+/// Provisioner with its environment.
 struct Play {
     provisioner: Provisioner,
     watches: Watches,
@@ -278,7 +278,7 @@ impl Play {
             .add_service(ControllerServer::new(driver.clone()));
         tokio::spawn(router.serve_with_incoming(incoming));
         let connected = Driver::ready(&socket).await;
-        // What is never answered is asked first: it takes a millisecond.
+        // Deadline of calls without an answer: their request arrives within a millisecond.
         let timeout = crate::pace::deadline(2);
         let watches = Watches::default();
         let provisioner =
@@ -305,7 +305,7 @@ impl Play {
         self.provisioner.begun().contains_key("u1")
     }
 
-    /// Its PersistentVolume is told of, with changes.
+    /// Reports its PersistentVolume, with changes.
     fn told(&mut self, changes: Value) {
         let base = json!({ "metadata": { "name": "pv", "uid": "v1", "finalizers": [super::super::creation::FINALIZER],
             "annotations": { "pv.kubernetes.io/provisioned-by": DRIVER } },
@@ -334,7 +334,7 @@ async fn a_lost_answer_leaks_nothing() {
     let mut play = Play::begin(&[Answer::Lost, Answer::Failed(Code::Aborted), Answer::Made]).await;
     let claim = play.claimed(json!({}));
     assert_eq!(play.claim().await, Outcome::Failed);
-    // All that the request was made of goes.
+    // Everything that the request was made of is deleted.
     play.watches.claims.told(gone(claim));
     play.watches.classes.told(gone(class(json!({}))));
     play.watches.nodes.told(gone(object(json!({ "metadata": { "name": "n" } }), json!({}))));
@@ -378,7 +378,7 @@ async fn a_volume_that_is_not_written_is_written_later() {
     play.world.server().fails.push_back(("persistentvolumes", 500));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Failed, true));
     play.watches.claims.told(gone(claim));
-    // It was written, and that answer was lost.
+    // The object was written, and that answer was lost.
     play.world.server().fails.push_back(("persistentvolumes", 409));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Done, false));
     assert_eq!(play.driver.disks().made, ["pvc-u1"]);
@@ -447,7 +447,7 @@ async fn a_secret_that_has_gone_keeps_no_volume() {
     play.told(noted.clone());
     assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Done);
     assert!(play.driver.disks().deleted[0].secrets.is_empty());
-    // One that cannot be read is another matter.
+    // A Secret that cannot be read is an error.
     let mut play = Play::begin(&[]).await;
     play.told(noted);
     play.world.server().fails.extend([("secrets", 403), ("secrets", 403)]);
@@ -467,7 +467,7 @@ async fn a_volume_that_is_attached_waits() {
     play.watches.attachments.told(is(attachment.clone()));
     assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Done);
     assert!(play.driver.disks().deleted.is_empty());
-    // And it is looked at again when that has gone.
+    // The volume is handled again when the attachment is gone.
     let gone = Change { before: Some(Arc::new(attachment)), now: None };
     play.provisioner.attachment(&gone);
     assert_eq!(play.provisioner.queue.next().await, Key::Volume("pv".to_owned()));

@@ -1,11 +1,11 @@
-//! A look at all holders of a storage, for which no one waits.
+//! Review of all holders of a storage. No caller waits for it.
 
 use super::{Cause, Decision, Outcome, Reply, Task, Write, judge_there};
 use crate::fence::evidence::Evidence;
 use crate::fence::record::{Holder, Record};
 
-/// Each holder is judged as if a pod of another node asked for the storage. Those that would have
-/// to give way are removed at once: who asks next finds it free, and may know nothing of nodes.
+/// Judges each holder as if a pod of another node requested the storage, and removes those that
+/// give way. The next caller finds it free, and needs no evidence about nodes.
 pub(super) fn review(record: &Record, evidence: &Evidence) -> Decision {
     let (mut stay, mut unfenced, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for holder in &record.holders {

@@ -1,4 +1,4 @@
-//! Rows 1 to 13: a mount that wants to be alone.
+//! Rows 1 to 13: mounts that request exclusive use.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn row_3_the_same_mount_goes_again() {
     let mut mine = holder("a", "1");
     (mine.epoch, mine.since) = (4, "earlier".to_owned());
     let record = record(Sharing::Exclusive, std::slice::from_ref(&mine));
-    // Written although it is the same: whoever is about to take it has to look again.
+    // Written although it is the same: a process that is about to take it must read again.
     let same = mount(&record, &mine, Sharing::Exclusive, &Evidence::default());
     assert_eq!((same.row, &same.reply, written(&same)), (3, &Reply::Go { epoch: 4 }, &record));
     let me = Holder { agent: "agent-2".to_owned(), since: "now".to_owned(), epoch: 0, ..mine.clone() };
@@ -78,7 +78,7 @@ fn row_4_another_access_is_decided_anew_before() {
     let next = written(&decision);
     assert_eq!((decision.row, next.holders.len(), next.holders[0].read_only), (4, 1, false));
     assert_eq!(next.sharing, Sharing::Exclusive);
-    // Beside another reader it may not write.
+    // It may not write beside another reader.
     let two = record(Sharing::SharedReadOnly, &[mine, reader("b", "2")]);
     let decision = mount(&two, &holder("a", "1"), Sharing::Exclusive, &Evidence::default());
     refuses(&decision, 16, Reason::NodeUnknown);
@@ -103,7 +103,7 @@ fn row_6_a_pod_of_this_node_that_may_use_it_stays() {
         (PodState::Present, Usage::Unused),
         (PodState::Unknown, Usage::Unused),
     ] {
-        // Nothing about the node makes a difference: it is this one.
+        // The state of the node makes no difference: it is this node.
         for node in [NodeState::Unknown, NodeState::Alive, NodeState::OutOfService, NodeState::Rebooted] {
             let evidence = seen(Sight { node, pod, usage, fence: Fence::Fenced });
             let decision = mount(&record, &holder("a", "2"), Sharing::Exclusive, &evidence);
@@ -119,7 +119,7 @@ fn row_6_t11_one_node_s_pods_share_where_that_is_set() {
     let decision = mount(&shared, &holder("a", "2"), Sharing::ExclusivePerNode, &Evidence::default());
     assert_eq!((decision.row, written(&decision).holders.len()), (6, 2));
     assert_eq!(decision.reply, Reply::Go { epoch: 0 });
-    // Both have to be content with it.
+    // Both pods must accept the sharing.
     let decision = mount(&shared, &holder("a", "2"), Sharing::Exclusive, &Evidence::default());
     refuses(&decision, 6, Reason::HeldHere);
     let alone = record(Sharing::Exclusive, &[holder("a", "1")]);
@@ -162,11 +162,11 @@ fn row_8_t14_a_node_out_of_service_is_fenced_and_then_gives_way() {
         assert_eq!(tasks(&decision), [Cause::NodeLost]);
         assert_eq!(decision.tasks[0].holder, record.holders[0]);
     }
-    // A storage that could not be told may still take its writes.
+    // A storage that could not be told may still accept the node's writes.
     refuses(&from_b(&seen(sight(Fence::Failed))).1, 8, Reason::NotFenced);
 }
 
-/// Tests 15 and 17: a Node object that was made again is another node, and the old one is gone.
+/// Tests 15 and 17: a recreated Node object is another node, and the old one is gone.
 #[test]
 fn row_9_t15_t17_a_node_gone_for_long_gives_way_once_it_is_fenced() {
     let sight = |node, fence| Sight { node, fence, ..Sight::default() };
@@ -188,7 +188,7 @@ fn row_9_without_a_fence_only_if_an_administrator_allows_it() {
     evidence.rules.unfenced_break = true;
     let (record, decision) = from_b(&evidence);
     takes(&decision, 9, &record);
-    // Even then a fence that failed is not one.
+    // Even then, a fence that failed does not count.
     evidence.sights.values_mut().for_each(|sight| sight.fence = Fence::Failed);
     refuses(&from_b(&evidence).1, 9, Reason::NotFenced);
 }
@@ -229,7 +229,7 @@ fn row_12_t16_t18_a_node_that_is_silent_keeps_its_lock_whatever_becomes_of_the_p
     refuses(&from_b(&Evidence::default()).1, 12, Reason::NodeUnknown);
 }
 
-/// A pod of a `StatefulSet`, made again elsewhere.
+/// A pod of a `StatefulSet` was recreated on another node.
 #[test]
 fn row_13_the_same_name_is_not_the_same_pod() {
     let record = record(Sharing::Exclusive, &[holder("a", "1")]);

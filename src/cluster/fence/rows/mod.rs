@@ -1,4 +1,4 @@
-//! The table of [`decide`](super::decide), row by row; here is what the tests are made of.
+//! Tests of the table of [`decide`](super::decide), row by row; this file has their helpers.
 
 mod alone;
 mod shared;
@@ -29,7 +29,7 @@ pub(super) fn mount(record: &Record, me: &Holder, sharing: Sharing, evidence: &E
     ask(record, &Request::Mount { me: Box::new(me.clone()), sharing }, evidence)
 }
 
-/// The other holder is `a`'s pod 1, and this is known of it.
+/// Returns this evidence about the other holder, pod 1 of node `a`.
 pub(super) fn known(node: NodeState, pod: PodState) -> Evidence {
     seen(Sight { node, pod, ..Sight::default() })
 }
@@ -52,7 +52,7 @@ pub(super) fn tasks(decision: &Decision) -> Vec<Cause> {
     decision.tasks.iter().map(|task| task.reason).collect()
 }
 
-/// The only holder, and a higher epoch.
+/// Checks that the new pod is the only holder, under a higher epoch.
 #[track_caller]
 pub(super) fn takes(decision: &Decision, row: u8, of: &Record) {
     let next = written(decision);
@@ -67,7 +67,7 @@ pub(super) fn refuses(decision: &Decision, row: u8, reason: Reason) {
     assert_eq!(decision.write, Write::Nothing);
 }
 
-/// How a pod of node `b` fares, to write, when `a`'s pod 1 holds alone.
+/// Decides a mount for writing of a pod on node `b`, while pod 1 of node `a` is the only holder.
 pub(super) fn from_b(evidence: &Evidence) -> (Record, Decision) {
     let record = record(Sharing::Exclusive, &[holder("a", "1")]);
     let decision = mount(&record, &holder("b", "2"), Sharing::Exclusive, evidence);

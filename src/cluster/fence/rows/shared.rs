@@ -1,4 +1,4 @@
-//! Rows 14 to 30: shared storages, and everything but mounts.
+//! Rows 14 to 31: shared storage, and all requests except mounts.
 
 use super::*;
 
@@ -36,10 +36,10 @@ fn row_16_t6_one_reader_that_stays_keeps_the_writer_out() {
     evidence.sights.insert(reader("c", "3").id, alive(PodState::Present));
     evidence.sights.insert(reader("d", "4").id, alive(PodState::Gone));
     let decision = mount(&record, &holder("b", "2"), Sharing::Exclusive, &evidence);
-    // No node is fenced for nothing, and what can be cleaned up is.
+    // No node is fenced without need, and possible cleanups are requested.
     refuses(&decision, 16, Reason::HeldElsewhere);
     assert_eq!(tasks(&decision), [Cause::PodGone]);
-    // A shared writer is a writer.
+    // A shared writer counts as a writer.
     let decision = mount(&record, &holder("b", "2"), Sharing::SharedReadWrite, &evidence);
     refuses(&decision, 16, Reason::HeldElsewhere);
 }
@@ -73,7 +73,7 @@ fn row_18_t9_shared_writers_join_and_leave() {
         assert_eq!(decision.row, if now.holders.is_empty() { 2 } else { 18 });
         now = written(&decision).clone();
     }
-    // Who expects to be alone is not.
+    // A pod that requests exclusive use is refused.
     let alone = mount(&now, &holder("c", "4"), Sharing::Exclusive, &Evidence::default());
     refuses(&alone, 12, Reason::NodeUnknown);
     for me in &pods {
@@ -136,14 +136,14 @@ fn ended(record: &Record, pod: &Holder, left: Left) -> Decision {
     ask(record, &Request::EndUnmount { id: pod.id.clone(), left }, &Evidence::default())
 }
 
-/// Test 21: Rook counted one holder for this node where there were two, and detached under a pod.
+/// Test 21: Rook counted one holder on this node instead of two, and detached a device in use.
 #[test]
 fn row_22_t21_another_pod_of_the_node_keeps_the_device() {
     let pods = [reader("a", "1"), reader("a", "2"), reader("b", "3")];
     let record = record(Sharing::SharedReadOnly, &pods);
     let begun = ask(&record, &Request::BeginUnmount { id: pods[0].id.clone() }, &Evidence::default());
     assert_eq!(begun.reply, Reply::Unmount { known: true, last: false });
-    // The device is still attached, for the other one.
+    // The device is still attached, for the other pod.
     let decision = ended(&record, &pods[0], Left::Attached);
     assert_eq!((decision.row, &decision.reply), (22, &Reply::Done));
     assert_eq!(written(&decision).holders, &pods[1..]);
@@ -156,7 +156,7 @@ fn row_23_the_last_one_releases_after_the_detach() {
     let mut record = record(Sharing::Exclusive, std::slice::from_ref(&mine));
     let decision = ended(&record, &mine, Left::Nothing);
     assert_eq!((decision.row, decision.write, decision.reply), (23, Write::Delete, Reply::Done));
-    // An epoch that has risen outlives the last holder.
+    // An epoch that has risen is kept after the last holder.
     record.epoch = 1;
     let decision = ended(&record, &mine, Left::Nothing);
     let next = written(&decision);
@@ -189,7 +189,7 @@ fn row_25_t50_a_holder_that_lives_is_left_alone() {
     let record = record(Sharing::Exclusive, &[holder("a", "1")]);
     let decision = clean_up(&record, 0, Left::Mounted, PodState::Present);
     assert_eq!((decision.row, decision.write, decision.reply), (25, Write::Nothing, Reply::Obsolete));
-    // It has been taken again since the task was written.
+    // The storage was taken again after the task was written.
     let mut record = record;
     record.holders[0].epoch = 1;
     let decision = clean_up(&record, 0, Left::Nothing, PodState::Gone);
@@ -210,7 +210,7 @@ fn row_26_t50_a_holder_that_is_gone_is_removed_once_nothing_is_left() {
         let decision = clean_up(&held, 0, Left::Nothing, pod);
         assert_eq!((decision.row, decision.write, decision.reply), (26, Write::Nothing, Reply::Later));
     }
-    // Someone else has it: only this node's own is cleaned up.
+    // Another node has the storage: only this node's own mounts are cleaned up.
     let taken = record(Sharing::Exclusive, &[holder("b", "2")]);
     assert_eq!(clean_up(&taken, 0, Left::Attached, PodState::Gone).reply, Reply::Undo);
     let decision = clean_up(&taken, 0, Left::Nothing, PodState::Gone);
@@ -224,7 +224,7 @@ fn row_27_t19_who_returns_under_an_older_epoch_undoes_its_volumes() {
         let (id, agent) = (holder("a", "1").id, "agent-2".to_owned());
         let decision =
             ask(record, &Request::Return { id: id.clone(), epoch: 0, agent }, &Evidence::default());
-        // What is kept is written, so that whoever is about to take it has to look again.
+        // A kept hold is written, so that a process that is about to take it must read again.
         let kept = decision.reply == Reply::Keep;
         let agent = |next: &Record| next.holder(&id).map(|mine| mine.agent.clone());
         let written = if let Write::Put(next) = &decision.write { agent(next) } else { None };
@@ -233,7 +233,7 @@ fn row_27_t19_who_returns_under_an_older_epoch_undoes_its_volumes() {
     };
     let mine = record(Sharing::Exclusive, &[holder("a", "1")]);
     assert_eq!(came_back(&mine), Reply::Keep);
-    // Another one has taken it and given it back, or has it still, or this pod has it anew.
+    // Another node has taken and released it, or still has it, or this pod has a newer hold.
     let mut free = Record::free(HANDLE);
     free.epoch = 1;
     let taken = Record { epoch: 1, ..record(Sharing::Exclusive, &[holder("b", "2")]) };
@@ -241,7 +241,7 @@ fn row_27_t19_who_returns_under_an_older_epoch_undoes_its_volumes() {
     for record in [free, taken, anew] {
         assert_eq!(came_back(&record), Reply::Undo);
     }
-    // Another one was removed from among readers: this one is still one.
+    // Another reader was removed, but this one is still a holder.
     let mut among = record(Sharing::SharedReadOnly, &[reader("a", "1")]);
     among.epoch = 5;
     assert_eq!(came_back(&among), Reply::Keep);

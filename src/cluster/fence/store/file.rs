@@ -1,16 +1,16 @@
-//! Records as files of a directory, which one node has for itself or several share.
+//! Records as files in a directory, used by one node or shared by several.
 //!
 //! ```text
-//! DIR/lock                                 flock(2): one writer at a time, on whichever node
+//! DIR/lock                                 flock(2): one writer at a time, on any node
 //! DIR/records/<hash of the handle>.json    a record
-//! DIR/tasks/<node>/<holder>-<epoch>.json   what a node has to clean up
-//! DIR/off/<hash of the node>.json          a node that an administrator has asserted to be off
+//! DIR/tasks/<node>/<holder>-<epoch>.json   a cleanup task of a node
+//! DIR/off/<hash of the node>.json          a node that an administrator has declared off
 //! ```
 //!
-//! A file is written beside the one it replaces, synced and renamed, and the directory is synced:
-//! after a power cut it is whole, and not an older one. Each carries a serial number that only
-//! grows, so that no state comes twice. Only root may write here, and no symlink is followed: who
-//! can write a lock can take it.
+//! A file is written beside the one it replaces, synced and renamed, and the directory is synced.
+//! So after a power cut the file is complete, and is not an older one. Each file has a serial
+//! number that only grows, so that no state occurs twice. Only root may write here, and symlinks
+//! are not followed: a process that can write a lock can take it.
 
 use super::{Off, Read, RecordStore, Result, StoreError};
 use crate::csi::name::hash;
@@ -30,13 +30,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The most bytes of one file: [`HOLDERS`](crate::fence::record::HOLDERS) pods with long names.
+/// Limit for one file, in bytes: [`HOLDERS`](crate::fence::record::HOLDERS) pods with long names.
 const LIMIT: u64 = 2 << 20;
 
-/// How long another writer may hold the lock.
+/// Limit for the wait for another writer's lock.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Between two tries to get it.
+/// Pause between two tries to get the lock.
 const TURN: Duration = Duration::from_millis(1);
 
 const LOCK: &str = "lock";
@@ -44,10 +44,10 @@ const RECORDS: &str = "records";
 const TASKS: &str = "tasks";
 const OFF: &str = "off";
 
-/// The key of the number that only grows.
+/// Key of the serial number, which only grows.
 const SERIAL: &str = "serial";
 
-/// Records of a directory.
+/// Store of records in a directory.
 #[derive(Debug)]
 pub struct FileStore {
     path: PathBuf,
@@ -56,20 +56,20 @@ pub struct FileStore {
     root: OwnedFd,
 }
 
-/// What the kernel said, and where.
+/// Returns a function that converts an error of the kernel, with the path where it occurred.
 fn failed(path: &Path) -> impl Fn(Errno) -> StoreError + '_ {
     move |errno| StoreError::Failed(format!("lock directory {}: {errno}", path.display()))
 }
 
 impl FileStore {
-    /// The same, unless it is missing.
+    /// Opens a directory that exists already; fails if it is missing.
     pub fn open_existing(path: &Path) -> Result<Self> {
         let missing = !path.join(RECORDS).is_dir();
         let text = || format!("there are no locks in {}: name the agents' --store", path.display());
         if missing { Err(StoreError::Failed(text())) } else { Self::open(path) }
     }
 
-    /// Opens a directory, which is made if it is missing; the one above it is there.
+    /// Opens a directory, and creates it if it is missing. Its parent must exist.
     pub fn open(path: &Path) -> Result<Self> {
         let error = failed(path);
         make(CWD, path).map_err(&error)?;
@@ -85,7 +85,7 @@ impl FileStore {
         Ok(Self { path: path.to_owned(), records, tasks, root })
     }
 
-    /// Until the file is closed, no one else writes here.
+    /// Locks the directory against other writers, until the returned file is closed.
     fn lock(&self, deadline: Instant) -> Result<OwnedFd> {
         let error = failed(&self.path);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -100,7 +100,7 @@ impl FileStore {
         }
     }
 
-    /// The text of a record's file; empty if there is none.
+    /// Returns the text of a record's file; empty if there is none.
     fn text(&self, name: &str) -> Result<String> {
         read(&self.records, name)
             .map_err(|reason| self.damaged(RECORDS, name, &reason))
@@ -126,7 +126,7 @@ impl FileStore {
         Ok(Some(record))
     }
 
-    /// Says that a node is off, in every boot in which it holds anything now; those boots.
+    /// Declares a node off, in every boot in which it holds storage now. Returns those boots.
     pub fn set_off(&self, node: &str) -> Result<Vec<String>> {
         let holders = self.list()?.into_iter().flat_map(|record| record.holders);
         let boots = holders.filter(|holder| holder.node.name == node).map(|holder| holder.node.boot);
@@ -140,7 +140,7 @@ impl FileStore {
         Ok(boots)
     }
 
-    /// Takes that back.
+    /// Withdraws the declaration that a node is off.
     pub fn set_on(&self, node: &str) -> Result<()> {
         match open_directory(&self.root, OFF) {
             Err(Errno::NOENT) => Ok(()),
@@ -148,7 +148,7 @@ impl FileStore {
         }
     }
 
-    /// The directory of a node's tasks.
+    /// Opens the directory of a node's tasks. Creates it if `made`.
     fn tasks_of(&self, node: &Node, made: bool) -> Result<Option<OwnedFd>> {
         let name = &hash(format!("{}\0{}", node.name, node.uid).as_bytes())[..40];
         if made {
@@ -182,7 +182,7 @@ impl RecordStore for FileStore {
             }
             None => take(&self.records, &name),
         }
-        // It is written, or not, or not for good: who reads again learns it.
+        // The record is written, or not, or not permanently: the next read finds out.
         .map_err(|errno| StoreError::Unsure(format!("write in {}: {errno}", self.path.display())))
     }
 
@@ -206,13 +206,13 @@ impl RecordStore for FileStore {
         let mut tasks = Vec::new();
         for name in names(&directory).map_err(failed(&self.path))? {
             let text = read(&directory, &name).map_err(|reason| self.damaged(TASKS, &name, &reason))?;
-            // One that means nothing is left for people; it must not keep the others waiting.
+            // An invalid task is left for people; it must not block the others.
             tasks.extend(text.and_then(|text| task_of(&text)));
         }
         Ok(tasks)
     }
 
-    /// Beside what the task says.
+    /// Stores the progress beside the content of the task.
     fn report(&self, task: &Task, progress: &Progress) -> Result<()> {
         let Some(directory) = self.tasks_of(&task.holder.node, false)? else { return Ok(()) };
         let name = file_of(task);
@@ -229,7 +229,7 @@ impl RecordStore for FileStore {
         take(&directory, &file_of(task)).map_err(failed(&self.path))
     }
 
-    /// What means nothing says of no node that it is off.
+    /// Returns the declared nodes. An invalid file declares no node off.
     fn off(&self) -> Result<Vec<Off>> {
         let directory = match open_directory(&self.root, OFF) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
@@ -262,14 +262,14 @@ fn off_of(text: &str) -> Option<Off> {
     Some(Off { node: value["node"].as_str()?.to_owned(), boots: boots.collect::<Option<_>>()? })
 }
 
-/// One that no earlier state had: also not the one before the record was removed.
+/// Returns a number that no earlier state had, not even one before the record was removed.
 fn serial_after(text: &str) -> u64 {
     let before = serde_json::from_str(text).ok().and_then(|value: Value| value[SERIAL].as_u64());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     before.map_or_else(|| now.map_or(1, |now| u64::try_from(now.as_micros()).unwrap_or(1)), |it| it + 1)
 }
 
-/// Makes a directory for root alone; one that is there is fine.
+/// Creates a directory for root only. It may exist already.
 fn make(at: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<()> {
     match mkdirat(at, name, Mode::from_raw_mode(0o700)) {
         Err(Errno::EXIST) => Ok(()),
@@ -282,7 +282,7 @@ fn open_directory(at: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -> r
     openat(at, name, flags, Mode::empty())
 }
 
-/// Who may write here can take every lock.
+/// Fails if others may write in the directory: they could take every lock.
 fn check_owner(directory: &OwnedFd, path: &Path) -> Result<()> {
     let stat = fstat(directory).map_err(failed(path))?;
     let own = [0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
@@ -293,7 +293,7 @@ fn check_owner(directory: &OwnedFd, path: &Path) -> Result<()> {
     Err(StoreError::Failed(format!("lock directory {} may be written by others: {fix}", path.display())))
 }
 
-/// A small regular file's text; `None` if there is none.
+/// Reads a small regular file; `None` if there is none.
 fn read(at: &OwnedFd, name: &str) -> std::result::Result<Option<String>, String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match openat(at, name, flags, Mode::empty()) {
@@ -308,14 +308,14 @@ fn read(at: &OwnedFd, name: &str) -> std::result::Result<Option<String>, String>
     file.take(LIMIT + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     match (text.len() as u64 > LIMIT, text.is_empty()) {
         (true, _) => Err(format!("it is larger than {LIMIT} bytes")),
-        // None of ours: it would count as free.
+        // Not written by this program: an empty file would count as free.
         (_, true) => Err("it is empty".to_owned()),
         _ => Ok(Some(text)),
     }
 }
 
-/// Whole or not at all, and on the disk. Two writers of one name are kept apart by the lock, or
-/// write the same.
+/// Writes a file completely or not at all, and to the disk. The lock keeps two writers of one name
+/// apart, or both write the same.
 fn put(at: &OwnedFd, name: &str, value: &Value) -> rustix::io::Result<()> {
     let draft = format!(".{name}");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -336,7 +336,7 @@ fn take(at: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     }
 }
 
-/// What has been put here; not what a killed writer has left.
+/// Returns the names of the written files, without the drafts of killed writers.
 fn names(at: &OwnedFd) -> rustix::io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(at)? {

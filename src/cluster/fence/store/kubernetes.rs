@@ -1,11 +1,11 @@
-//! Records as objects of Kubernetes' API: `FlexAttachment`, one a storage, and `FlexDetachTask`.
+//! Records as Kubernetes API objects: one `FlexAttachment` per storage, and `FlexDetachTask`.
 //!
-//! What fencing needs is in `spec` alone and changed by one PUT, which carries the version that was
-//! read: of two that were decided on the same state the API server refuses one. A storage that no
-//! one holds has no object, or one without holders: it is emptied first, which is the release, and
-//! removed after that, for which no one waits.
+//! Only `spec` contains what fencing needs. One PUT changes it, with the version that was read: of
+//! two changes that were decided on the same state, the API server refuses one. A storage without
+//! holders has no object, or an object without holders: it is emptied first, which is the release,
+//! and then removed without waiting.
 //!
-//! Who asks waits in a thread of its own, with a deadline; what is asked is done in another.
+//! A caller waits in its own thread, with a deadline. Another thread sends the request.
 
 mod hearing;
 mod objects;
@@ -26,25 +26,25 @@ pub use objects::{
     object_of_task, task_of,
 };
 
-/// What is asked of all objects may take so long.
+/// Time limit to list all objects.
 const LIST_TIME: Duration = Duration::from_mins(1);
 
-/// How the API server says of an object that it is not there, behind its name.
+/// End of the API server's message about a missing object, after the object's name.
 const MISSING: &str = "\" not found";
 
-/// What is only told beside something else may.
+/// Time limit for a request that only adds a detail to a message.
 const ASIDE: Duration = Duration::from_secs(2);
 
-/// The removal of a task may.
+/// Time limit for the report or the removal of a task.
 const FINISH_TIME: Duration = Duration::from_secs(10);
 
-/// Objects of one answer.
+/// Number of objects in one answer.
 const PAGE: usize = 500;
 
-/// More pages there are not: a million objects.
+/// Limit for the number of pages: a million objects.
 const PAGES: usize = 2000;
 
-/// Records of a namespace.
+/// Store of records in a namespace.
 #[derive(Debug)]
 pub struct KubernetesStore {
     api: Api,
@@ -52,27 +52,27 @@ pub struct KubernetesStore {
 }
 
 impl KubernetesStore {
-    /// By the API server of a place; it is not asked yet.
+    /// Opens the store with the API server of a place. Sends no request yet.
     ///
     /// # Errors
     ///
-    /// The token or the certificate cannot be read.
+    /// Fails if the token or the certificate cannot be read.
     pub fn open(place: &Place, namespace: &str) -> anyhow::Result<Self> {
         Ok(Self { api: Api::open(place, namespace)?, namespace: namespace.to_owned() })
     }
 
-    /// An object of another kind as it is now, by its path; `None` if it is not there.
+    /// Returns the current object of another kind, by its path; `None` if it is missing.
     pub fn object(&self, path: String, deadline: Instant) -> Result<Option<Value>> {
         match self.api.ask("GET", path, None, deadline) {
             Answer::Done(object) => Ok(Some(object)),
             Answer::Missing(reason) if reason.ends_with(MISSING) => Ok(None),
-            // Who stands between may have no such page: that is no answer.
+            // A proxy in between may lack such a page: that is no answer of the API server.
             Answer::Missing(reason) => Err(StoreError::Unsure(reason)),
             answer => Err(self.failed(&answer)),
         }
     }
 
-    /// The uid of a Node object, by which it is told from one that had its name before.
+    /// Returns a Node object's UID, which distinguishes it from earlier ones of the same name.
     pub fn uid_of_node(&self, name: &str, deadline: Instant) -> Result<String> {
         let found = match self.api.ask("GET", path_of_node(name), None, deadline) {
             Answer::Done(node) => node["metadata"]["uid"].as_str().map(str::to_owned),
@@ -105,7 +105,7 @@ impl KubernetesStore {
                 all.extend(items);
             }
             match page["metadata"]["continue"].as_str() {
-                // Letters that are safe in a path.
+                // All other letters are safe in a path.
                 Some(more) if !more.is_empty() => token = more.replace('=', "%3D"),
                 _ => return Ok(all),
             }
@@ -119,7 +119,7 @@ impl KubernetesStore {
         Ok(records?.into_iter().filter(|record| !record.is_nothing()).collect())
     }
 
-    /// What an answer means that is none of what was hoped for.
+    /// Converts an unexpected answer into an error.
     fn failed(&self, answer: &Answer) -> StoreError {
         match answer {
             Answer::Conflict => StoreError::Conflict,
@@ -135,7 +135,7 @@ impl KubernetesStore {
         }
     }
 
-    /// Removes what is empty, if no one has it yet.
+    /// Removes an empty object, if it has no holder yet.
     fn forget(&self, handle: &str, emptied: &Value) {
         let Some(version) = Version::of(emptied) else { return };
         let preconditions = json!({"uid": version.uid, "resourceVersion": version.resource});
@@ -144,12 +144,12 @@ impl KubernetesStore {
     }
 }
 
-/// As a query has it.
+/// Returns the label selector as part of a query.
 fn selector(label: &str) -> String {
     format!("&labelSelector={}%3D1", label.replace('/', "%2F"))
 }
 
-/// Of a Node object.
+/// Returns the path of a Node object.
 pub fn path_of_node(name: &str) -> String {
     format!("/api/v1/nodes/{name}")
 }
@@ -160,7 +160,7 @@ impl RecordStore for KubernetesStore {
         let object = match self.api.ask("GET", path, None, deadline) {
             Answer::Done(object) => object,
             Answer::Missing(_) => return Ok(Read::default()),
-            // It was only a question.
+            // A read writes nothing, so the failure is certain.
             Answer::Unsure(reason) => return Err(StoreError::Failed(reason)),
             answer => return Err(self.failed(&answer)),
         };
@@ -192,7 +192,7 @@ impl RecordStore for KubernetesStore {
         match self.api.ask(method, path, Some(object), deadline) {
             Answer::Done(written) if next.is_nothing() => self.forget(handle, &written),
             Answer::Done(_) => {}
-            // Removed meanwhile: that is a change like another.
+            // The object was removed meanwhile, which is a change like any other.
             Answer::Missing(_) if method == "PUT" => return Err(StoreError::Conflict),
             answer => return Err(self.failed(&answer)),
         }
@@ -216,7 +216,7 @@ impl RecordStore for KubernetesStore {
 
     fn tasks(&self, node: &Node, deadline: Instant) -> Result<Vec<Task>> {
         let found = self.list_all(TASKS, Some(&node_label(&node.name)), deadline)?;
-        // One that means nothing is left for people; it must not keep the others waiting.
+        // An invalid task is left for people; it must not block the others.
         let tasks = found.iter().filter_map(task_of);
         Ok(tasks.filter(|task| task.holder.node.is_same(node)).collect())
     }

@@ -1,4 +1,4 @@
-//! Records in memory, for tests: versions as an API server has them, and every fault it has.
+//! Records in memory, for tests: versions as in an API server, and all of its faults.
 
 use super::{Ending, Read, RecordStore, Result, StoreError};
 use crate::fence::decide::Task;
@@ -8,38 +8,38 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// What goes wrong with the next call.
+/// Fault of the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// It is done, and the answer is lost.
+    /// The call is done, but its answer is lost.
     LostReply,
-    /// It never arrives, and the answer neither.
+    /// The call never arrives, and has no answer.
     LostRequest,
-    /// The server says no.
+    /// The server refuses the call.
     Unavailable,
 }
 
-/// Asked before each access, with its name.
+/// Function that chooses the fault of each access, by its name.
 type Faults = Box<dyn FnMut(&'static str) -> Fault + Send>;
 
 #[derive(Default)]
 struct Kept {
     records: BTreeMap<String, (Record, u64)>,
     tasks: Vec<Task>,
-    /// What was said of tasks, by their names.
+    /// Reported progress, with the names of the tasks.
     reports: Vec<(String, Progress)>,
     version: u64,
     ending: Ending,
 }
 
-/// A store that several agents of one test share.
+/// Store that several agents of one test share.
 #[derive(Default)]
 pub(crate) struct MemoryStore {
     kept: Mutex<Kept>,
     faults: Mutex<Option<Faults>>,
-    /// Why no node may hold anything.
+    /// Reason why no node may hold storage; `None` if all may.
     pub(crate) refuses: Mutex<Option<String>>,
 }
 
@@ -61,12 +61,12 @@ impl MemoryStore {
         if fault == Fault::LostReply { Err(StoreError::Unsure("timed out".to_owned())) } else { done }
     }
 
-    /// Someone deletes all records, which stay while they have holders.
+    /// Marks all records as deleted. They stay while they have holders.
     pub(crate) fn end(&self, ending: Ending) {
         self.kept.lock().unwrap().ending = ending;
     }
 
-    /// What was last said of tasks of such a name.
+    /// Returns the last reported progress of a task with this name.
     pub(crate) fn reported(&self, name: &str) -> Option<Progress> {
         let kept = self.kept.lock().unwrap();
         kept.reports.iter().rfind(|(of, _)| of == name).map(|(_, progress)| progress.clone())
@@ -144,7 +144,7 @@ impl RecordStore for MemoryStore {
     }
 }
 
-/// One store of several agents and controllers.
+/// One store for several agents and controllers.
 impl RecordStore for Arc<MemoryStore> {
     fn read(&self, handle: &str, deadline: Instant) -> Result<Read> {
         (**self).read(handle, deadline)

@@ -1,7 +1,7 @@
-//! Where records are kept: one trait, by compare-and-swap.
+//! Stores of records: one trait, with compare-and-swap.
 //!
-//! A store promises one thing: of two writes that were decided on the same version, one fails. It
-//! may forget to answer. [`settle`](super::settle) lives with that.
+//! A store guarantees that of two writes that were decided on the same version, one fails. Its
+//! answer may be lost: [`settle`](super::settle) handles that.
 
 pub mod file;
 pub mod kubernetes;
@@ -16,25 +16,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What was read: a record, and by what the store tells it from any other state.
+/// Record that was read, and the version by which the store recognises this state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// `None` where there is none.
+    /// Record; `None` if there is none.
     pub record: Option<Record>,
-    /// Means something to the store alone.
+    /// Version, which only the store interprets.
     pub version: String,
-    /// Whether the record is to go.
+    /// Deletion state of the record.
     pub ending: Ending,
 }
 
-/// Why a store did not do what it was asked.
+/// Reason why a store did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// Someone else has written since: read again, and decide again.
+    /// Another process has written since: read again, and decide again.
     Conflict,
-    /// No one knows whether it has been written: read again to learn it.
+    /// It is unknown whether the record was written: read again to find out.
     Unsure(String),
-    /// It has not, and will not be.
+    /// The record was not written, and will not be.
     Failed(String),
 }
 
@@ -49,63 +49,63 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// What a store may do.
+/// Result of a store operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// A node that an administrator has asserted to be off.
+/// Node that an administrator has declared off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Off {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// Which boots of it are meant: those that held anything then.
+    /// Boots that are meant: those in which the node held storage at that time.
     pub boots: Vec<String>,
 }
 
 impl Off {
-    /// Whether that is said of a node as it was when it held something.
+    /// Reports whether the node is declared off, in the boot in which it held storage.
     pub fn is_about(&self, node: &Node) -> bool {
         self.node == node.name && self.boots.contains(&node.boot)
     }
 }
 
-/// Where records are kept.
+/// Store of records.
 pub trait RecordStore: Send + Sync {
-    /// The newest state of a storage's record. Later than the deadline no one waits for it.
+    /// Returns the newest state of a storage's record. Waits no longer than the deadline.
     fn read(&self, handle: &str, deadline: Instant) -> Result<Read>;
 
-    /// What a record is read as that nobody has written, if reading costs a round trip: whoever
-    /// wants storage for itself writes at once, and is told by the conflict that there is a record.
+    /// Returns the assumed state of a record that was not read, if a read costs a round trip. A
+    /// request for exclusive use then writes at once; a conflict shows that there is a record.
     fn unread(&self) -> Option<Read> {
         None
     }
 
-    /// Replaces a record, or removes it, if it is still what was read.
+    /// Replaces or removes a record, if it is still in the state that was read.
     fn write(&self, handle: &str, read: &Read, next: Option<&Record>, deadline: Instant) -> Result<()>;
 
-    /// All records, for scans.
+    /// Returns all records, for scans.
     fn list(&self) -> Result<Vec<Record>>;
 
-    /// Those in which a node is a holder, and perhaps others.
+    /// Returns the records in which a node is a holder, and perhaps others.
     fn list_of(&self, _: &Node, _: Instant) -> Result<Vec<Record>> {
         self.list()
     }
 
-    /// Leaves a task for a holder's node. One that is there already stays as it is.
+    /// Leaves a task for a holder's node. An existing task stays unchanged.
     fn note(&self, task: &Task, deadline: Instant) -> Result<()>;
 
-    /// What a node has to clean up.
+    /// Returns the cleanup tasks of a node.
     fn tasks(&self, node: &Node, deadline: Instant) -> Result<Vec<Task>>;
 
-    /// Calls from now on whenever a task for the node may have come, if the store hears of them.
+    /// Calls the function whenever a task for the node may have arrived, if the store can tell.
     fn hear_of_tasks(&self, _: &Node, _: Arc<dyn Fn() + Send + Sync>) {}
 
-    /// What all nodes have to clean up, for who looks after those that are gone; nothing in a store
-    /// that no one looks after.
+    /// Returns the cleanup tasks of all nodes, for a controller that handles nodes that are gone;
+    /// empty in a store without such a controller.
     fn all_tasks(&self, _: Instant) -> Result<Vec<Task>> {
         Ok(Vec::new())
     }
 
-    /// Says how far a task has come, where anybody reads that.
+    /// Reports the progress of a task, if the store can show it.
     fn report(&self, _: &Task, _: &Progress) -> Result<()> {
         Ok(())
     }
@@ -113,18 +113,18 @@ pub trait RecordStore: Send + Sync {
     /// Removes a task that is done.
     fn finish(&self, task: &Task) -> Result<()>;
 
-    /// The nodes that an administrator has asserted to be off; none in a store where others say so.
+    /// Returns the nodes that an administrator has declared off; empty if declared elsewhere.
     fn off(&self) -> Result<Vec<Off>> {
         Ok(Vec::new())
     }
 
-    /// Whether a node may hold anything, in the boot that it runs in; else why not. Asked when its
-    /// agent starts, because others judge it by what is said there.
+    /// Fails with the reason if a node may not hold storage in its current boot. Called when its
+    /// agent starts, because other nodes judge it by the state that is shown there.
     fn admits(&self, _: &Node, _: Instant) -> Result<()> {
         Ok(())
     }
 
-    /// What to do about a node that holds what another one wants.
+    /// Returns advice about a node that holds storage which another node requests.
     fn how_to_take(&self, node: &str) -> String {
         format!("delete that pod; only if the node is off for good: flexvold locks --off {node}")
     }

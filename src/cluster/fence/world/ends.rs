@@ -1,9 +1,9 @@
-//! How a pod ends, and what its agent does about that.
+//! End of a pod, and the reaction of its agent.
 
 use super::*;
 
 impl World {
-    /// Kubelet unmounts the volume of a pod that ends; no store is needed for it.
+    /// kubelet unmounts the volume of a pod that ends. This needs no store.
     pub(super) fn detach(&mut self, setting: &Setting, pod: usize) -> Option<()> {
         let node = self.node(setting, pod);
         let it = &self.pods[pod];
@@ -22,7 +22,7 @@ impl World {
     pub(super) fn release(&mut self, setting: &Setting, pod: usize) -> Option<()> {
         self.reaches(setting, pod)?;
         let it = &self.pods[pod];
-        // After a kill the journal says that it was unmounted.
+        // After a kill, the journal shows that the volume was unmounted.
         let unmounted = it.op == Op::Detached || it.op == Op::Idle && !it.runs && self.held(pod).is_some();
         if !unmounted {
             return None;
@@ -42,7 +42,7 @@ impl World {
         (it.op, it.api, it.attached) = (Op::Idle, PodState::Gone, false);
     }
 
-    /// The agent does what another node has asked for.
+    /// Lets the agent carry out a task that another node has left.
     pub(super) fn work(&mut self, setting: &Setting, pod: usize) -> Option<()> {
         self.reaches(setting, pod)?;
         let epoch = self.pods[pod].task.filter(|_| self.pods[pod].op == Op::Idle)?;

@@ -1,9 +1,9 @@
-//! What holds in every state.
+//! Invariants of every state.
 
 use super::*;
 
 impl World {
-    /// The invariants that do not hold.
+    /// Returns the invariants that are broken.
     pub(in crate::fence) fn wrong(&self, setting: &Setting) -> Vec<&'static str> {
         let writes = |pod: &usize| self.pods[*pod].attached && !self.node(setting, *pod).fenced;
         let attached: Vec<_> = (0..self.pods.len()).filter(writes).collect();
@@ -17,13 +17,13 @@ impl World {
         found.into_iter().flatten().collect()
     }
 
-    /// Whether a pod has the storage attached.
+    /// Reports whether a pod has the storage attached.
     pub(in crate::fence) fn has(&self, pod: usize) -> bool {
         self.pods[pod].attached
     }
 }
 
-/// Whether two pods may not have the storage at the same time.
+/// Reports whether two pods must not have the storage at the same time.
 fn clash(setting: &Setting, one: usize, other: usize) -> bool {
     let (a, b) = (setting.pods[one], setting.pods[other]);
     let content = match (a.sharing, b.sharing) {

@@ -1,4 +1,4 @@
-//! What happens to nodes and their agents.
+//! Events of nodes and their agents.
 
 use super::*;
 
@@ -12,7 +12,7 @@ impl World {
                 self.nodes[at].off = true;
                 for pod in self.pods_of(setting, at) {
                     self.pods[pod].attached = false;
-                    // Kubelet starts them again, if they are still to be there.
+                    // kubelet starts them again, if they still exist.
                 }
             }
             Event::PowerOn(at) if self.nodes[at].off => {
@@ -32,7 +32,7 @@ impl World {
                 (self.nodes[at].off || cut).then(|| self.nodes[at].tainted = true)?;
             }
             Event::Untaint(at) if !self.nodes[at].off => self.nodes[at].tainted = false,
-            // Its kubelet does.
+            // The node's kubelet reports the boot.
             Event::Report(at) if !self.nodes[at].off && !self.nodes[at].cut => {
                 self.nodes[at].shown = self.nodes[at].boot;
             }
@@ -48,7 +48,7 @@ impl World {
         (0..self.pods.len()).filter(|pod| setting.pods[*pod].node == node).collect()
     }
 
-    /// What it was about to write may still arrive: that is `RequestLate` before.
+    /// Kills the agent. If its write still arrives, `RequestLate` came before the kill.
     fn kill_agent(&mut self, setting: &Setting, at: usize) -> Option<()> {
         (!self.nodes[at].off).then(|| {
             self.nodes[at].serves = false;
@@ -58,7 +58,7 @@ impl World {
         })
     }
 
-    /// The agent looks at its journal before it serves.
+    /// Starts to serve, after the agent has checked its journal.
     fn serve(&mut self, setting: &Setting, at: usize) -> Option<()> {
         let node = self.nodes[at];
         let unreported = node.shown != node.boot && setting.broken != Broken::ServesUnreported;
@@ -69,7 +69,7 @@ impl World {
         let mut kept = false;
         for pod in self.pods_of(setting, at) {
             let it = &self.pods[pod];
-            // What its agent began before it was cut off begins anew.
+            // Operations from before the cut are started again.
             if matches!(it.op, Op::Writing(_) | Op::Go) {
                 self.pods[pod].op = Op::Idle;
             }

@@ -1,4 +1,4 @@
-//! What becomes of writes on their way, and of pods in the API server.
+//! Results of writes that are under way, and deletion of pods in the API server.
 
 use super::*;
 
@@ -6,7 +6,7 @@ impl World {
     pub(super) fn deliver(&mut self, setting: &Setting, pod: usize, event: Event) -> Option<()> {
         let Op::Writing(pending) = self.pods[pod].op.clone() else { return None };
         let node = self.node(setting, pod);
-        // Cut off, it learns nothing; what it has sent may have arrived.
+        // A node that is cut off gets no answer; its request may have arrived.
         if node.off || node.cut && matches!(event, Event::Answered(_)) {
             return None;
         }
@@ -28,7 +28,7 @@ impl World {
         Some(())
     }
 
-    /// Compare-and-swap.
+    /// Writes by compare-and-swap. Returns true on success.
     pub(super) fn write(&mut self, setting: &Setting, next: Option<Kept>, fresh: bool) -> bool {
         if !fresh && setting.broken != Broken::BlindWrite {
             return false;
@@ -52,7 +52,7 @@ impl World {
         Some(())
     }
 
-    /// A controller reads and decides; what it writes arrives later, or never.
+    /// Lets a controller read and decide. Its write arrives later, or never.
     pub(super) fn review(&mut self, setting: &Setting) -> Option<()> {
         if self.review.is_some() {
             return None;

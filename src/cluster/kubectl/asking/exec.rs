@@ -1,5 +1,5 @@
-//! A program in a container. What that prints is of whoever has made the container: no terminal
-//! gets it as it is.
+//! Program in a container. Its output is controlled by the author of the container: it must not
+//! reach a terminal unchanged.
 
 use super::Kubectl;
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -11,26 +11,26 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most bytes that are read of each of its streams.
+/// Limit for the bytes that are read of each of its streams.
 const MOST: u64 = 1 << 20;
 
-/// Where a program runs.
+/// Place where a program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Container<'a> {
-    /// The pod's namespace.
+    /// Namespace of the pod.
     pub namespace: &'a str,
-    /// The pod.
+    /// Name of the pod.
     pub pod: &'a str,
-    /// In that.
+    /// Name of the container in the pod.
     pub name: &'a str,
 }
 
 impl Kubectl {
-    /// Runs a program, and says what it has printed. kubectl is killed when it takes longer.
+    /// Runs a program and returns its output. Kills kubectl when it takes longer than `within`.
     ///
     /// # Errors
     ///
-    /// It cannot be run there, or has failed; what it has said of that is one line.
+    /// Fails if the program cannot be run there, or has failed; its error output becomes one line.
     pub fn exec(&self, at: Container<'_>, program: &[&str], within: Duration) -> Result<String> {
         let Container { namespace, pod, name } = at;
         let asked = ["exec", "--namespace", namespace, pod, "--container", name, "--"];
@@ -54,7 +54,7 @@ impl Kubectl {
     }
 }
 
-/// The thread ends with what it reads from.
+/// Reads a stream in a thread, which ends with the stream.
 fn read(stream: impl Read + Send + 'static) -> Result<Receiver<io::Result<Vec<u8>>>> {
     let (sender, receiver) = channel();
     let reader = thread::Builder::new().name("stream".to_owned());

@@ -1,40 +1,40 @@
-//! What an upgrade does next, by what the node is like now: so whoever is killed, and two at once,
-//! go on where the other was. Pure.
+//! Next step of an upgrade, derived from the current state of the node: so a new run continues
+//! where a killed run, or a parallel one, was. Pure.
 
 use super::mark::Mark;
 use super::node::Seen;
 use super::users::users;
 use crate::kubectl::mount_pods::{MountPod, Owner};
 
-/// One of its steps.
+/// Steps of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: somebody has removed the taint, and the pod is there.
+    /// Stop: the taint was removed, and the old pod is there.
     Cancelled,
-    /// Nothing: these pods have its volumes, and would keep them.
+    /// Stop: these pods use its volumes, and would keep them.
     Stays(Vec<String>),
     /// Wait until these pods have gone.
     Leave(Vec<String>),
-    /// Ask whether it still serves something, and delete it if it does not.
+    /// Ask the pod whether it still serves something, and delete it if it does not.
     Ask(MountPod),
-    /// Wait until it has ended.
+    /// Wait until this pod has ended.
     End(MountPod),
-    /// Wait until there is a new one.
+    /// Wait until there is a new pod.
     Make,
-    /// Wait until it is registered and answers.
+    /// Wait until this pod is registered and answers.
     Answer(MountPod),
-    /// Remove the taint: this one has come.
+    /// Remove the taint: this new pod is ready.
     Free(MountPod),
 }
 
 impl Next {
-    /// Whether nothing has been broken yet, and the old pod goes on.
+    /// Reports whether nothing has been broken yet and the old pod still runs.
     pub fn is_before(&self) -> bool {
         matches!(self, Self::Cancelled | Self::Stays(_) | Self::Leave(_) | Self::Ask(_))
     }
 }
 
-/// `owner` is who makes the new one.
+/// Returns the next step. `owner` is the DaemonSet that makes the new pod.
 pub fn next(seen: &Seen, mark: &Mark, owner: &Owner) -> Next {
     let old = seen.mount_pods.iter().find(|pod| pod.uid == mark.pod);
     match old {
@@ -118,7 +118,7 @@ mod tests {
         for marked in [Marked::No, Marked::Foreign("old".to_owned()), Marked::By(other)] {
             assert_eq!(with(marked, vec![old()], vec![]), Next::Cancelled);
         }
-        // It has begun to end, whoever has told it: what was asked is over.
+        // The pod has begun to end, whoever deleted it: the wait for its users is over.
         let ending = MountPod { is_ending: true, ..old() };
         for marked in [Marked::No, marked()] {
             let next = with(marked, vec![ending.clone()], vec![user("s/web", json!({}))]);
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Only one of the same DaemonSet is the new one, also where nobody knows the old one any more.
+    /// Only a pod of the same DaemonSet is the new one, also if the old one is not known any more.
     #[test]
     fn the_node_is_free_once_the_new_one_answers() {
         let marked = || Marked::By(mark());

@@ -1,42 +1,42 @@
-//! What a node says of the upgrade of a mount pod that has begun. Pure.
+//! Mark on a node for the upgrade of a mount pod that has begun. Pure.
 //!
-//! It is a taint, whose value is the uid of the pod that is replaced, and an annotation with the
-//! DaemonSet that makes the next one. Both are written by one request and removed by one, which the
-//! API server refuses if the node was changed meanwhile: of two upgrades at once one begins, and
-//! nobody removes a taint of somebody else.
+//! The mark is a taint, whose value is the uid of the pod that is replaced, and an annotation with
+//! the DaemonSet that makes the next one. One request writes both and one request removes both. The
+//! API server refuses it if the node was changed meanwhile: of two upgrades at once only one
+//! begins, and no upgrade removes the taint of another one.
 
 use crate::fence::store::kubernetes::is_name;
 use crate::kubectl::mount_pods::{Owner, entries, text};
 use serde_json::{Value, json};
 
-/// The key of both.
+/// Key of the taint and of the annotation.
 pub const MARK: &str = "flexvol.dev/mounter-upgrade";
 
-/// What evicts pods.
+/// Effect of the taint: it evicts pods.
 const EFFECT: &str = "NoExecute";
 
-/// An upgrade that has begun.
+/// Upgrade that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The uid of the pod that is replaced.
+    /// Uid of the pod that is replaced.
     pub pod: String,
-    /// Who makes the next one; `None` if somebody has removed that.
+    /// DaemonSet that makes the next pod; `None` if the annotation does not name one.
     pub owner: Option<Owner>,
 }
 
-/// What a node says of it.
+/// Result of reading the mark of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marked {
-    /// There is none.
+    /// The node has no mark.
     No,
-    /// This one.
+    /// The node has this mark.
     By(Mark),
-    /// It has a taint of that key which no upgrade has written; its value.
+    /// The node has a taint with that key which no upgrade has written; its value.
     Foreign(String),
 }
 
 impl Marked {
-    /// Of the node's object. A taint with another effect evicts nobody, and is not looked at.
+    /// Reads a node's object. A taint with another effect evicts no pod and is ignored.
     pub fn of(node: &Value) -> Self {
         let Some(taint) = entries(&node["spec"]["taints"]).find(|taint| is_ours(taint)) else {
             return Self::No;
@@ -59,20 +59,20 @@ impl Marked {
         Self::By(Mark { pod, owner })
     }
 
-    /// Whether it is the upgrade of this pod.
+    /// Reports whether it is the upgrade of this pod.
     pub fn is_of(&self, pod: &str) -> bool {
         matches!(self, Self::By(mark) if mark.pod == pod)
     }
 }
 
-/// The change that begins an upgrade.
+/// Returns the change of the node that begins an upgrade.
 pub fn begun(node: &Value, pod: &str, owner: &Owner) -> Value {
     let Owner { namespace, name, uid } = owner;
     let ours = json!({"key": MARK, "value": pod, "effect": EFFECT});
     changed(node, Some(ours), &json!(format!("{pod}/{namespace}/{name}/{uid}")))
 }
 
-/// The change that ends it.
+/// Returns the change of the node that ends an upgrade.
 pub fn ended(node: &Value) -> Value {
     changed(node, None, &Value::Null)
 }
@@ -96,8 +96,8 @@ fn is_uid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_right)
 }
 
-/// Whether a pod with this spec stays on a node with the taint, for ever. Of several tolerations of
-/// a taint the first one says for how long.
+/// Reports whether a pod with this spec stays on a node with the taint, for ever. If several
+/// tolerations match a taint, the first one sets the time.
 pub fn stays(spec: &Value, pod: &str) -> bool {
     let tolerates = |toleration: &&Value| {
         let is =
@@ -125,7 +125,7 @@ mod tests {
         Owner { namespace, name, uid }
     }
 
-    /// What the API server makes of a merge patch, of what is changed here.
+    /// Applies the changed fields of a merge patch, as the API server does.
     fn patched(node: &Value, change: &Value) -> Value {
         let mut node = node.clone();
         node["spec"]["taints"] = change["spec"]["taints"].clone();
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(patched(&marked, &ended(&marked)), node);
     }
 
-    /// Of what others have written nothing is believed.
+    /// A mark that others have written is not trusted.
     #[test]
     fn a_mark_that_no_upgrade_has_written() {
         let of = |value: &str, note: &str| {

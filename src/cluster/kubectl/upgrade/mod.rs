@@ -1,12 +1,13 @@
-//! The upgrade of a node's mount pod: it is replaced while it serves nothing.
+//! Upgrade of a node's mount pod: the pod is replaced while it serves nothing.
 //!
 //! ```text
 //! mark the node ─▶ wait until no pod uses its volumes, and it serves none ─▶ delete it
 //!                                    ─▶ wait until the new one answers ─▶ remove the mark
 //! ```
 //!
-//! Only the mark is remembered, on the node: what is next, [`decide`] says of what the cluster has.
-//! The API server is asked again until the time is over; a watch says when, and nothing is polled.
+//! Only the mark on the node stores the progress: [`decide`] derives the next step from the state
+//! of the cluster. That state is read again until the time is over; a watch triggers this, without
+//! polling.
 
 pub mod decide;
 pub mod mark;
@@ -30,71 +31,71 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use users::{User, users};
 
-/// The longest time without a look, whether or not something is said to have changed.
+/// Longest time between two looks, with or without a reported change.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// Between two looks, however much changes.
+/// Shortest time between two looks, however much changes.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// After something that failed, and may succeed.
+/// Pause after a failure that may be temporary.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How long the mark may take to be written or removed, while others change the node.
+/// Deadline for writing or removing the mark, while others change the node.
 const MARKING: Duration = Duration::from_mins(1);
 
-/// How long the pod waits by itself until it serves nothing, in seconds.
+/// Time for which the pod itself waits until it serves nothing, in seconds.
 const DRAINED: &str = "10";
 
-/// How long the question to it may take.
+/// Deadline for the question to the pod.
 const ASK: Duration = Duration::from_secs(30);
 
-/// So many volumes are named.
+/// Limit for the volumes that a message names.
 const NAMED: usize = 5;
 
-/// What is wanted.
+/// Request for an upgrade.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The DaemonSet, if it is named.
+    /// Name of the DaemonSet, if given.
     pub name: Option<String>,
-    /// Its namespace, if that is named.
+    /// Namespace of the DaemonSet, if given.
     pub namespace: Option<String>,
-    /// Only say what would be done.
+    /// True to only report what would be done.
     pub is_dry: bool,
-    /// Also one of the newest template.
+    /// True to replace also a pod of the newest template.
     pub again: bool,
-    /// The pod is not asked.
+    /// True to skip the question to the pod.
     pub trusts_api: bool,
-    /// For each wait.
+    /// Limit for each wait.
     pub patience: Duration,
 }
 
-/// What came of it.
+/// Result of an upgrade.
 #[derive(Clone, Debug)]
 pub enum Done {
-    /// It is of the newest template already.
+    /// The pod is already of the newest template.
     Newest(MountPod),
-    /// What would be done.
+    /// Preview of a dry run.
     Would(Preview),
-    /// The uid of the old one, and the new one.
+    /// Uid of the old pod, and the new pod.
     Replaced(String, MountPod),
 }
 
-/// What would be done.
+/// Preview of an upgrade.
 #[derive(Clone, Debug)]
 pub struct Preview {
-    /// The pod that would be replaced, if it is there.
+    /// Pod that would be replaced, if it exists.
     pub pod: Option<MountPod>,
-    /// The taint is there already.
+    /// True if the node already has the taint.
     pub is_marked: bool,
-    /// Who would be evicted, and has its volumes.
+    /// Pods that would be evicted and use its volumes.
     pub users: Vec<User>,
-    /// How many others would be evicted.
+    /// Number of other pods that would be evicted.
     pub others: usize,
 }
 
-/// One that is being carried out.
+/// Upgrade in progress.
 pub struct Upgrade<'a> {
     wanted: &'a Wanted,
     kubectl: &'a Kubectl,
@@ -104,20 +105,20 @@ pub struct Upgrade<'a> {
     say: &'a mut dyn FnMut(&str) -> Result<()>,
 }
 
-/// What is known after one look.
+/// Results of one look.
 enum Step {
-    /// Look again at once: it is not as it was.
+    /// Look again at once: the state has changed.
     Go,
-    /// Nothing is to be done, but to wait for this, and how long at most.
+    /// There is nothing to do but to wait for this, at most for so long.
     Wait(String, Duration),
-    /// It is over: this one has come.
+    /// The upgrade is over: this is the new pod.
     Over(Box<MountPod>),
-    /// It must not go on. Whether the mark is to be removed.
+    /// The upgrade must not continue. True if the mark is to be removed.
     Stop(Error, bool),
 }
 
 impl<'a> Upgrade<'a> {
-    /// Of what is wanted; `say` is told what happens.
+    /// Creates an upgrade; `say` receives progress messages.
     pub fn new(
         wanted: &'a Wanted,
         kubectl: &'a Kubectl,
@@ -127,12 +128,12 @@ impl<'a> Upgrade<'a> {
         Self { wanted, kubectl, session, node: Node::new(session, &wanted.node), bell: None, say }
     }
 
-    /// Begins it, or goes on with one that has begun.
+    /// Begins an upgrade, or continues one that has begun.
     pub fn run(mut self) -> Result<Done> {
         let (begun, mut may_be_marked) = (Instant::now(), false);
         loop {
             let seen = match self.node.look() {
-                // The next run would find out, too.
+                // Try again: the node may be marked. Otherwise the next run finds out.
                 Err(_) if may_be_marked && begun.elapsed() < MARKING => {
                     sleep(AGAIN);
                     continue;
@@ -174,7 +175,8 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// Whether the node has it now; else it was changed meanwhile, or nobody knows.
+    /// Writes the mark. Returns false if the node was changed meanwhile, or if the result is
+    /// unknown.
     fn mark(&mut self, seen: &Seen, old: &MountPod, owner: &Owner) -> Result<bool> {
         let node = &self.wanted.node;
         match self.session.ask("PATCH", &self.node.path(), Some(begun(&seen.object, &old.uid, owner))) {
@@ -222,7 +224,7 @@ impl<'a> Upgrade<'a> {
         is(&self.wanted.name, &owner.name) && is(&self.wanted.namespace, &owner.namespace)
     }
 
-    /// The one that is meant.
+    /// Returns the mount pod that is meant.
     fn chosen(&self, seen: &Seen) -> Result<MountPod> {
         let node = &self.wanted.node;
         let is_meant = |pod: &&MountPod| match &pod.owner {
@@ -259,7 +261,8 @@ impl<'a> Upgrade<'a> {
         Ok(newest_revision(&all, &owner.uid).is_some_and(|newest| newest == pod.revision))
     }
 
-    /// Why the DaemonSet would make no pod that may run on the node as it is then, if it would not.
+    /// Returns why the DaemonSet would make no pod that may run on the tainted node; `None` if it
+    /// would.
     fn makes_none(&self, owner: &Owner, taint: &str) -> Result<Option<String>> {
         let path = format!("/apis/apps/v1/namespaces/{}/daemonsets/{}", owner.namespace, owner.name);
         let set = self.session.get(&path)?.unwrap_or_default();
@@ -293,7 +296,7 @@ impl<'a> Upgrade<'a> {
         )
     }
 
-    /// Goes on until it is over. Each of the two waits has its time.
+    /// Repeats steps until the upgrade is over. Each of the two waits has its own time limit.
     fn carry_out(&mut self, mark: &Mark, owner: &Owner) -> Result<Done> {
         self.bell = Some(self.node.bell());
         let (mut since, mut is_before, mut said) = (Instant::now(), true, String::new());
@@ -325,7 +328,8 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// Nothing was broken, and nothing is to be; or it is too late for that.
+    /// Ends a failed upgrade. Removes the mark if nothing was broken; keeps it if it is too late
+    /// for that.
     fn stop(&mut self, mark: &Mark, error: Error, gives_back: bool) -> Error {
         let node = &self.wanted.node;
         if !gives_back {
@@ -339,7 +343,7 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// Until something has changed.
+    /// Waits until something has changed.
     fn wait(&self, most: Duration) {
         let Some(bell) = &self.bell else { return sleep(most) };
         if bell.recv_timeout(most).is_ok() {
@@ -348,7 +352,8 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// One look, and what follows from it; and whether the old pod still goes on, if that is known.
+    /// Looks once and takes the next step; also returns whether the old pod still runs, if that is
+    /// known.
     fn step(&mut self, mark: &Mark, owner: &Owner) -> (Option<bool>, Step) {
         let seen = match self.node.look() {
             Ok(seen) => seen,
@@ -376,9 +381,9 @@ impl<'a> Upgrade<'a> {
         (Some(still), step)
     }
 
-    /// Deletes it, if it serves nothing by its own word, and nobody has come meanwhile.
+    /// Deletes the old pod, if it reports that it serves nothing and if no user has come meanwhile.
     fn end(&mut self, old: &MountPod, mark: &Mark, owner: &Owner) -> Step {
-        // What one has served that does not run has ended with it.
+        // If its container does not run, the programs that served volumes have ended with it.
         if !self.wanted.trusts_api && old.is_running {
             match self.serves(old) {
                 Ok(volumes) if volumes.is_empty() => {}
@@ -400,7 +405,7 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// The volumes of the pod, by its own word.
+    /// Returns the volumes of the pod, as the pod itself reports them.
     fn serves(&self, pod: &MountPod) -> Result<Vec<String>> {
         let at = Container { namespace: &pod.namespace, pod: &pod.name, name: &pod.container };
         let words = [&*pod.program, "--json", "mounter", "drained", "--timeout", DRAINED];
@@ -428,7 +433,8 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// Nobody else's mark is removed, and one that is gone is.
+    /// Removes the mark of this upgrade, and no other one; a mark that is already gone counts as
+    /// removed.
     fn unmark(&self, mark: &Mark) -> Result<()> {
         let until = Instant::now() + MARKING;
         loop {
@@ -468,7 +474,7 @@ fn unanswered(error: &Error) -> Step {
     Step::Wait(format!("the API server ({error:#})"), AGAIN)
 }
 
-/// Pods, as people say it.
+/// Names pods, for people.
 pub fn named(pods: &[String]) -> String {
     pods.iter().map(|pod| format!("pod {pod}")).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,6 @@
-//! The node of an upgrade, as the API has it: itself, its pods, and the drivers of what they use.
-//! Of the whole cluster nothing is asked: a claim and its volume are looked up once for each pod.
+//! Node of an upgrade in the API: its object, its pods, and the drivers of the volumes that they
+//! use. No list of the whole cluster is read: a claim and its volume are looked up once for each
+//! pod.
 
 use super::mark::Marked;
 use super::users::{Driver, Pod, Uses};
@@ -16,53 +17,53 @@ use std::pin::pin;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// The API server ends a watch after so many seconds.
+/// Duration after which the API server ends a watch, in seconds.
 const LASTS: u32 = 290;
 
-/// Between two watches.
+/// Pause between two watches.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Who looks at it.
+/// Reader of one node.
 #[derive(Debug)]
 pub struct Node<'a> {
     session: &'a Session,
     name: String,
-    /// The driver of a claim, by the uid of the pod that uses it: while it does, the claim keeps
-    /// its volume, and both stay.
+    /// Drivers of claims, by the uid of the pod and the name of the claim. While the pod uses the
+    /// claim, the claim keeps its volume, and both stay.
     claims: HashMap<(String, String), Option<Driver>>,
 }
 
-/// What is to be known of it.
+/// State of the node at one look.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Its object.
+    /// Object of the node.
     pub object: Value,
-    /// Which upgrade has begun on it.
+    /// Upgrade that has begun on it.
     pub marked: Marked,
     /// Its pods that have not ended.
     pub pods: Vec<Pod>,
-    /// Those of them that run process 1 of a mount pod.
+    /// Pods among them that run process 1 of a mount pod.
     pub mount_pods: Vec<MountPod>,
 }
 
 impl<'a> Node<'a> {
-    /// That of a name.
+    /// Returns the reader for the node of this name.
     pub fn new(session: &'a Session, name: &str) -> Self {
         Self { session, name: name.to_owned(), claims: HashMap::new() }
     }
 
-    /// In the API.
+    /// Returns the path of the node in the API.
     pub fn path(&self) -> String {
         format!("/api/v1/nodes/{}", self.name)
     }
 
-    /// Its object.
+    /// Reads the object of the node.
     pub fn object(&self) -> Result<Value> {
         let object = self.session.get(&self.path())?;
         object.with_context(|| format!("node {} is not in the cluster: correct the name", self.name))
     }
 
-    /// As it is now.
+    /// Reads the current state.
     pub fn look(&mut self) -> Result<Seen> {
         let object = self.object()?;
         let mut objects = Vec::new();
@@ -98,16 +99,16 @@ impl<'a> Node<'a> {
         Ok(drivers)
     }
 
-    /// Of a claim; `None` while it has none.
+    /// Returns the volume of a claim; `None` while the claim has none.
     fn volume_of(&self, namespace: &str, claim: &str) -> Result<Option<Value>> {
         let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}");
         let claim = self.session.get(&path)?.unwrap_or_default();
-        // Whoever makes the claim may write anything there, too.
+        // The creator of the claim may write any text there, too.
         let name = claim["spec"]["volumeName"].as_str().filter(|name| is_name(name));
         name.map_or(Ok(None), |name| self.session.get(&format!("/api/v1/persistentvolumes/{name}")))
     }
 
-    /// Rings when something of the node or of its pods has changed, until nobody listens.
+    /// Returns a receiver that gets a message when the node or one of its pods has changed.
     pub fn bell(&self) -> Receiver<()> {
         let (bell, rung) = sync_channel(1);
         let node = format!("/api/v1/nodes?fieldSelector=metadata.name%3D{}", self.name);
@@ -126,7 +127,7 @@ async fn ring(client: Client, path: String, bell: SyncSender<()>) {
         if let Ok(events) = client.request_events::<Value>(request).await {
             let mut events = pin!(events);
             while let Ok(Some(_)) = events.try_next().await {
-                // One that has not been heard yet is enough.
+                // One unread message is enough.
                 let _ = bell.try_send(());
             }
         }

@@ -1,4 +1,4 @@
-//! Which pods of a node use what a mount pod serves. Pure.
+//! Pods of a node that use volumes of a mount pod. Pure.
 
 use super::mark::stays;
 use crate::fence::store::kubernetes::is_name;
@@ -7,23 +7,24 @@ use flexvol_model::csi::name::of_driver;
 use flexvol_protocol::DriverName;
 use serde_json::Value;
 
-/// By which name a volume has its driver.
+/// Name by which a volume refers to its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// `vendor/driver`.
+    /// FlexVolume name, `vendor/driver`.
     Flex(String),
-    /// A name of CSI.
+    /// CSI name.
     Csi(String),
 }
 
 impl Driver {
-    /// Of a volume that stands in a pod, or of the `spec` of a PersistentVolume.
+    /// Returns the driver of a volume inside a pod, or of the `spec` of a PersistentVolume.
     pub fn of(source: &Value) -> Option<Self> {
         let name = |kind: &str| source[kind]["driver"].as_str().map(str::to_owned);
         name("flexVolume").map(Self::Flex).or_else(|| name("csi").map(Self::Csi))
     }
 
-    /// Whether it is that of a mount pod, called so or as `flexvold csi` calls it by default.
+    /// Reports whether it is this driver of a mount pod, by that name or by the default of
+    /// `flexvold csi`.
     pub fn is(&self, plugin: &str) -> bool {
         match self {
             Self::Flex(name) => name == plugin,
@@ -32,25 +33,25 @@ impl Driver {
     }
 }
 
-/// What a pod uses, by its object.
+/// Volumes that a pod uses, from its object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Of volumes that stand in it.
+    /// Drivers of the volumes inside the pod.
     pub drivers: Vec<Driver>,
-    /// Of its namespace.
+    /// Claims of its namespace.
     pub claims: Vec<String>,
 }
 
 impl Uses {
-    /// Of one that has not ended.
+    /// Reads the object of a pod that has not ended.
     pub fn of(pod: &Value) -> Self {
         let volumes = || entries(&pod["spec"]["volumes"]);
         let name = text(&pod["metadata"], "name");
         let claim = |volume: &Value| {
-            // The API server takes a pod with any text in place of a claim's name: no claim is
-            // called so, and what leads to it would lead elsewhere.
+            // The API server accepts any text as the name of a claim in a pod. No claim has such a
+            // name, and a path with that text would lead elsewhere.
             let said = volume["persistentVolumeClaim"]["claimName"].as_str().filter(|name| is_name(name));
-            // What Kubernetes calls the claim that it makes for it.
+            // Name that Kubernetes gives to the claim of an ephemeral volume.
             let own = volume["ephemeral"].is_object().then(|| format!("{name}-{}", text(volume, "name")));
             said.map(str::to_owned).or(own)
         };
@@ -61,27 +62,27 @@ impl Uses {
     }
 }
 
-/// A pod of the node.
+/// Pod of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
     /// Namespace and name.
     pub shown: String,
-    /// The drivers of all that it uses.
+    /// Drivers of all volumes that it uses.
     pub drivers: Vec<Driver>,
-    /// Its object's.
+    /// The `spec` of its object.
     pub spec: Value,
 }
 
-/// A pod that uses what a mount pod serves.
+/// Pod that uses volumes of a mount pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct User {
     /// Namespace and name.
     pub pod: String,
-    /// The taint does not evict it.
+    /// True if the taint does not evict it.
     pub stays: bool,
 }
 
-/// Those with a volume of one of these drivers. `taint` is its value.
+/// Returns the pods with a volume of one of these drivers. `taint` is the value of the taint.
 pub fn users(pods: &[Pod], plugins: &[String], taint: &str) -> Vec<User> {
     let is_user = |pod: &&Pod| pod.drivers.iter().any(|driver| plugins.iter().any(|it| driver.is(it)));
     let of = |pod: &Pod| User { pod: pod.shown.clone(), stays: stays(&pod.spec, taint) };

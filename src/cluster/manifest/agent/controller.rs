@@ -35,8 +35,8 @@ fn deployment(request: &Request, metadata: &Value) -> Value {
         "kind": "Deployment",
         "metadata": metadata,
         "spec": {
-            // One works. The other follows at once when its node dies, and not after the five
-            // minutes in which its pod is moved.
+            // One of them works. When its node dies, the other one takes over at once, not only
+            // after the five minutes until its pod is moved.
             "replicas": 2,
             "selector": {"matchLabels": labels},
             "template": {

@@ -24,25 +24,25 @@ use std::time::Duration;
 pub(in crate::check) use device::CASES as DEVICE;
 pub(in crate::check) use disk::CASES as DISK;
 
-/// The case about all of it, for those that need it to begin.
+/// Case about the whole sequence of calls, for cases that need it to begin.
 const WORKS: &str = "attach::works";
 
 /// Another node of the cluster.
 const OTHER_NODE: &str = "node-2.check";
 
-/// What a pod waits for each time it starts is quick.
+/// Limit for a call that each start of a pod waits for.
 const QUICK: Duration = Duration::from_secs(2);
 
-/// How long a hopeless `waitforattach` may go on before it is told to end.
+/// Time that a hopeless `waitforattach` may run before it is told to end.
 const HOPE: Duration = Duration::from_secs(2);
 
-/// Kubelet's time from SIGTERM to its own crash.
+/// Time from kubelet's SIGTERM to its own crash.
 const TO_END: Duration = Duration::from_secs(10);
 
-/// Where the tools of a node are that an image with nothing in it lacks.
+/// Directories of the node's tools, which are missing in an empty image.
 const TOOLS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// A case for drivers that attach.
+/// Builds a case for drivers that attach.
 const fn case(
     id: &'static str,
     level: Level,
@@ -215,7 +215,7 @@ fn works(subject: &mut Subject<'_>) -> Played {
     }
     mount_device(subject, &volume, &device)?;
     let global = volume.global()?;
-    // Kubelet does not ask a driver to unmount what is no mount point.
+    // Kubelet does not call `unmountdevice` for a directory that is no mount point.
     if is_mounted(&global)? {
         let answer = subject.call_unmount_device(&volume)?;
         match answer.meant {
@@ -234,7 +234,7 @@ fn works(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// By the driver, or as kubelet does it.
+/// Mounts the device, by the driver or as kubelet does.
 fn mount_device(subject: &mut Subject<'_>, volume: &PodVolume, device: &str) -> Played {
     let global = volume.global()?;
     make_directory(global.as_path())?;
@@ -333,7 +333,7 @@ fn detach_unknown(subject: &mut Subject<'_>) -> Played {
     subject.call_detach(&volume.name, NODE).succeeds("the volume was never attached")?;
     subject.attach(&volume)?;
     let devices = subject.inside.devices()?;
-    // One whose name has the volume's in it, one in its, and the longest that Kubernetes allows.
+    // One name contains the volume's, one is a part of it, one is the longest in Kubernetes.
     let longest = format!("{}a", "pv.".repeat(84));
     let within = volume.name.get(..1).unwrap_or("v").to_owned();
     for name in ["pvc-2f3b1c9e-never-attached".to_owned(), format!("{}-2", volume.name), within, longest] {
@@ -349,7 +349,7 @@ fn detach_unknown(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&volume)
 }
 
-/// Whether the driver says that it is not attached to our node.
+/// Reports whether the driver says that the volume is not attached to our node.
 fn is_struck_off(subject: &mut Subject<'_>, volume: &PodVolume) -> bool {
     subject.facts.has(Verb::IsAttached)
         && subject.call_is_attached(volume, NODE).status().is_some_and(|status| !status.attached)
@@ -363,7 +363,7 @@ fn is_attached(subject: &mut Subject<'_>) -> Played {
         return Err(answer.fails("the volume is attached, and the answer has no \"attached\":true"));
     }
     subject.unstage(&volume)?;
-    // A failure would leave the controller in the belief that it is attached.
+    // After a failure the controller would still assume that it is attached.
     let answer =
         subject.call_is_attached(&volume, NODE).succeeds("the volume is detached, which can be said")?;
     if answer.status().is_some_and(|status| status.attached) {
@@ -419,12 +419,12 @@ fn without_tools(subject: &mut Subject<'_>) -> Played {
     {
         return Err(Evidence::new("attach failed for want of a tool, and left a device or mount").into());
     }
-    // Back where they are, it works.
+    // The same attach must work once the tools are back.
     subject.call_attach(&volume, NODE).succeeds("the tools of the node are there again")?;
     subject.unstage(&volume)
 }
 
-/// What is a link or not there is left as it is.
+/// Lists the directories of tools, without links and without those that are missing.
 fn directories_of_tools() -> Vec<&'static Path> {
     let is_directory = |path: &Path| path.symlink_metadata().is_ok_and(|about| about.is_dir());
     TOOLS.iter().map(Path::new).filter(|path| is_directory(path)).collect()
@@ -473,8 +473,8 @@ fn wait_fails_in_time(subject: &mut Subject<'_>) -> Played {
     subject.fault =
         Some(FaultInjection { at: Moment::After(HOPE), signal: Signal::Terminate, target: Target::Driver });
     subject.terms.patience = HOPE + TO_END;
-    // No one has attached it, and no device has that name. A driver that attaches it all the same
-    // is as good.
+    // The volume is not attached, and no device has that name. A driver that attaches it anyway is
+    // fine.
     let answer = subject.call_wait(&volume, "/dev/check/none");
     (subject.terms, subject.fault) = (usual, None);
     if answer.was_stopped() {
@@ -483,7 +483,7 @@ fn wait_fails_in_time(subject: &mut Subject<'_>) -> Played {
     if answer.observed.injected.is_none() {
         answer.answers("nothing is attached")?;
     }
-    // What was attached all the same is known to detach only after an attach.
+    // The driver can detach what it attached anyway only after an attach.
     subject.attach(&volume)?;
     subject.unstage(&volume)
 }

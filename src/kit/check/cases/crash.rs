@@ -1,7 +1,7 @@
-//! Calls that do not come to their end: killed, told to end, with no one left to hear the answer.
+//! Calls that do not run to their end: killed, told to end, or without a reader for the answer.
 //!
-//! A call is followed once, to learn what it does, and then interrupted again and again: right
-//! after what it changes, and at system calls all over its length.
+//! A call is traced once, to learn what it does, and then interrupted again and again: right after
+//! each of its changes, and at system calls over its whole length.
 
 mod plan;
 mod told;
@@ -21,20 +21,20 @@ use plan::Plan;
 use std::time::Duration;
 
 const MOUNT_WORKS: &str = "mount::works";
-/// Half of what these cases do is that.
+/// Case about an unmount without a mount, which these cases do very often.
 const NOT_MOUNTED: &str = "unmount::not_mounted";
 const UNMOUNT_WORKS: &str = "unmount::works";
 const THEN_UNMOUNT: &str = "crash::killed_mount_then_unmount";
 const THEN_MOUNT: &str = "crash::killed_mount_then_mount";
 const KILLED_UNMOUNT: &str = "crash::killed_unmount";
 
-/// What costs more than it shows is done at one of so many faults.
+/// Interval between two expensive checks, in faults: these checks cost more than they show.
 const SAMPLE: usize = 3;
 
-/// How long a mount may take because another one was killed.
+/// Delay that a mount may have because another one was killed.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// For drivers that mount and unmount themselves.
+/// Builds a case for drivers that mount and unmount themselves.
 const fn case(
     id: &'static str,
     level: Level,
@@ -197,15 +197,15 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
     plan.end(subject)
 }
 
-/// The volume for another pod, of which there is no more than the directory.
+/// Returns the volume for another pod, with nothing but its directory made.
 fn fresh(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
     let volume = subject.volume()?;
     make_directory(volume.target()?.as_path())?;
     Ok(volume)
 }
 
-/// What a pod needs: a mount, once, that can be written to. Kubelet mounts nothing where something
-/// is mounted. Told are the call before and what became of it.
+/// Brings the volume up as a pod needs it: mounted once, and writable. Kubelet mounts nothing where
+/// something is mounted. `before` is the call before, `when` says what happened to it.
 fn up(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume, (before, when): (&Answer, &str)) -> Played {
     let target = volume.target()?;
     let answer = if is_mounted(&target)? {
@@ -223,14 +223,14 @@ fn up(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume, (before, when)
     Ok(())
 }
 
-/// The end of the pod.
+/// Takes the volume out of the pod.
 fn down(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume) -> Played {
     let expected = "unmount is to take the volume away";
     let answer = subject.unmount(volume)?.succeeds(expected)?;
     plan.gone(subject, volume, &answer, expected)
 }
 
-/// What another case is about.
+/// Turns a failure into a block by the case that is about it.
 fn blocked(case: &'static str, played: Played) -> Played {
     played.map_err(|stopped| match stopped {
         Stopped::Failed(evidence) => Stopped::Blocked(case, evidence),
@@ -238,7 +238,7 @@ fn blocked(case: &'static str, played: Played) -> Played {
     })
 }
 
-/// Nothing is mounted at the directory, and kubelet can remove it.
+/// Fails if something is mounted at the directory, or kubelet cannot remove it.
 fn removed(volume: &PodVolume, answer: &Answer, expected: &str) -> Played {
     let target = volume.target()?;
     if is_mounted(&target)? {

@@ -1,4 +1,4 @@
-//! The processes that serve mounts, as those of FUSE do, and go on when the call is over.
+//! Processes that serve mounts, as those of FUSE do, and go on after the call.
 
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};
@@ -16,18 +16,18 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a daemon may take to end after the unmount.
+/// Deadline for a daemon to end after the unmount.
 const TO_END: Duration = Duration::from_secs(1);
 
 const TICK: Duration = Duration::from_millis(2);
 
-/// How often a number is tried for that someone else may take.
+/// Limit for the number of tries to get a pid, which another process may take.
 const ATTEMPTS: usize = 20;
 
-/// The number of the last process that was made in this namespace.
+/// File with the last pid that was used in this namespace.
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// A case for drivers whose mounts are served by a process.
+/// Builds a case for drivers whose mounts are served by a process.
 const fn case(
     id: &'static str,
     level: Level,
@@ -108,7 +108,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// A mounted volume and the processes that came with it.
+/// Mounted volume, and the processes that came with it.
 struct Served {
     volume: PodVolume,
     daemons: Vec<(i32, String)>,
@@ -133,7 +133,7 @@ impl Served {
     }
 }
 
-/// The processes, when each is what it is going to be.
+/// Returns the processes, once each has started its final program.
 pub(super) fn settled(subject: &Subject<'_>) -> Result<Vec<(i32, String)>, Stopped> {
     at_rest(TICK * 2, || Ok(subject.inside.processes()?))
 }
@@ -158,7 +158,7 @@ fn descriptors(subject: &mut Subject<'_>) -> Played {
             }
         }
         let directory = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_else(|_| PathBuf::from("/"));
-        // Its own: it may have another than the node's.
+        // The root of the process may differ from the node's.
         let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_else(|_| PathBuf::from("/"));
         if directory != root {
             return Err(fails(format!("{line} is in {}, which cannot be unmounted", directory.display())));
@@ -167,7 +167,7 @@ fn descriptors(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&served.volume)
 }
 
-/// Not what kubelet reads from, and no terminal.
+/// Reports whether a file is no pipe, which kubelet may read, and no device such as a terminal.
 fn is_harmless(file: &Path) -> bool {
     let name = file.to_string_lossy();
     let is_device =
@@ -189,7 +189,7 @@ fn is_in_our_session(pid: i32) -> bool {
 
 fn survives_kill(subject: &mut Subject<'_>) -> Played {
     let served = Served::bring_up(subject)?;
-    // The driver itself has ended, but its group is what its children are in unless they left it.
+    // The driver has ended, but its children are still in its process group unless they left it.
     for (pid, _) in served.daemons.iter().filter(|(pid, _)| is_in_our_session(*pid)) {
         if let Some(group) = process::group_of(*pid).and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::TERM);
@@ -235,7 +235,7 @@ fn fails_early(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&volume)
 }
 
-/// The first answer on the way into the pod that is no success, else the last.
+/// Returns the first answer on the way into the pod that is no success, or the last answer.
 fn started_anyway(
     subject: &mut Subject<'_>,
     volume: &PodVolume,
@@ -261,7 +261,7 @@ fn is_gone(subject: &mut Subject<'_>) -> Played {
     let mut end = Deadline::new(TO_END);
     loop {
         let now = subject.inside.processes()?;
-        // It may be another program by now.
+        // The process may run another program by now.
         let lives = |daemon: &&(i32, String)| now.iter().any(|(pid, _)| *pid == daemon.0);
         let Some((_, line)) = served.daemons.iter().find(lives) else { return Ok(()) };
         if end.is_over() {
@@ -294,7 +294,7 @@ fn spares_strangers(subject: &mut Subject<'_>) -> Played {
     subject.put_away(&served.volume, &answer.or_blocked("sequence::dead_daemon")?)
 }
 
-/// A process of ours with that number.
+/// Starts a process of the kit with that pid.
 fn stranger(pid: i32) -> Result<Worker, Stopped> {
     let skip = || Stopped::Skipped("process numbers cannot be chosen here".to_owned());
     for _ in 0..ATTEMPTS {

@@ -1,5 +1,5 @@
-//! What a driver gets from kubelet and never asked for: variables, a directory, a mask, a path of
-//! its own, limits, and a node that is full.
+//! Environment that kubelet gives to every driver: variables, a directory, a umask, the path of the
+//! driver, limits, and a full node.
 
 mod ordeal;
 mod scarce;
@@ -14,11 +14,11 @@ use ordeal::{Demand, endure, works_otherwise};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// As it is on most nodes, and as little as a driver may count on.
+/// `PATH` of most nodes, and the minimum that a driver may count on.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables of a session, a proxy, a debugger: no one has a use for them, and many programs look
-/// at them.
+/// Variables of a session, a proxy, a debugger: drivers do not need them, but many programs read
+/// them.
 const HOSTILE: &[(&str, &str)] = &[
     ("HOME", "/no/such/home"),
     ("TMPDIR", "/no/such/directory"),
@@ -46,7 +46,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("VERBOSE", "1"),
 ];
 
-/// A file that shells read before a script, if a variable names it.
+/// File that shells read before a script, if a variable names it.
 const STARTUP: &str = "/run/startup-of-a-shell";
 
 const fn case(

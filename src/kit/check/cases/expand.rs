@@ -11,18 +11,18 @@ use flexvol_protocol::{Access, Call, Verb, VerbSet};
 use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
 
-/// The case about a growth, for those that need one.
+/// Case about growth, for cases that need it.
 const GROWS: &str = "expand::grows";
 
-/// Volumes are made larger by no more than this.
+/// Limit by which a volume is made larger, in bytes.
 const MOST: u64 = 1 << 30;
 
 const MIB: u64 = 1 << 20;
 
-/// The bit of `CAP_SYS_RESOURCE` (capability.h).
+/// Bit of `CAP_SYS_RESOURCE` (capability.h).
 const SYS_RESOURCE: u32 = 24;
 
-/// A case for drivers that have `expandfs`.
+/// Builds a case for drivers that have `expandfs`.
 const fn case(
     id: &'static str,
     level: Level,
@@ -103,7 +103,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     },
 ];
 
-/// A mounted volume that shall grow, with a file in it.
+/// Mounted volume that shall grow, with a file in it.
 struct Scene {
     volume: PodVolume,
     target: PathBuf,
@@ -133,7 +133,8 @@ impl Scene {
         Ok(subject.call(&self.volume.expand_call(&device, new_bytes)?))
     }
 
-    /// To more than there is. What the kernel keeps from us is no fault of the driver.
+    /// Makes the volume larger.
+    /// Skips the case if the kernel forbids it: that is no fault of the driver.
     fn grow(&self, subject: &mut Subject<'_>) -> Result<Answer, Stopped> {
         let answer = self.call(subject, self.new)?;
         if answer.is_failure() && subject.facts.file_system.starts_with("ext") && !may_resize()? {
@@ -143,7 +144,7 @@ impl Scene {
         Ok(answer)
     }
 
-    /// Nothing may have become smaller or be gone.
+    /// Fails if the volume has become smaller, or its file is gone or has changed.
     fn is_unharmed(&self, answer: &Answer, at_least: u64) -> Played {
         let now = size_at(&self.target)?;
         if now < at_least {
@@ -162,8 +163,8 @@ impl Scene {
         subject.put_away(&self.volume, &answer)
     }
 
-    /// Whether what the volume was asked to hold is what the file system holds; that of a server,
-    /// for example, is not of our size.
+    /// Reports whether the size of the file system is about the size that the volume was asked to
+    /// have. The file system of a server, for example, has a size of its own.
     fn is_sized(&self) -> bool {
         let asked = self
             .volume
@@ -181,7 +182,7 @@ fn size_at(path: &Path) -> Result<u64, Stopped> {
     Ok(figures.f_blocks.saturating_mul(figures.f_frsize))
 }
 
-/// Whether this process, and so the driver, has `CAP_SYS_RESOURCE`.
+/// Reports whether this process, and so the driver, has `CAP_SYS_RESOURCE`.
 fn may_resize() -> Result<bool, Stopped> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -208,7 +209,7 @@ fn twice(subject: &mut Subject<'_>) -> Played {
     let scene = Scene::set(subject)?;
     scene.grow(subject)?.or_blocked(GROWS)?;
     let grown = size_at(&scene.target)?;
-    // The same once more, and to less than there is already.
+    // The calls ask for the same size again, and then for less than the present size.
     for new_bytes in [scene.new, scene.old + (scene.new - scene.old) / 2] {
         let answer = scene.call(subject, new_bytes)?.succeeds("the file system is that large already")?;
         scene.is_unharmed(&answer, grown)?;
@@ -256,7 +257,7 @@ fn shrink_is_refused(subject: &mut Subject<'_>) -> Played {
     scene.end(subject)
 }
 
-/// The life of a volume that grows while one pod has it, and is seen by the next.
+/// Plays the life cycle of a volume that grows while one pod has it, and is mounted by the next.
 pub(super) fn grow_and_mount_again(subject: &mut Subject<'_>) -> Played {
     let scene = Scene::set(subject)?;
     scene.grow(subject)?.or_blocked(GROWS)?;
@@ -285,7 +286,7 @@ fn not_left_to_kubelet(subject: &mut Subject<'_>) -> Played {
     if capabilities.is_some_and(|capabilities| !capabilities.requires_fs_resize) {
         return Ok(());
     }
-    // Of a driver that has the verb this names no volume, so it fails; one that lacks it says so.
+    // A driver that has the verb fails, because this names no volume. One without it says so.
     let answer = subject.words(&["expandfs", "{}", "", "/var/lib/kubelet/check-none", "2097152", "1048576"]);
     if answer.meant != Meant::NotSupported || subject.attaches() {
         return Ok(());

@@ -1,5 +1,5 @@
 //! `init`, on which everything else depends: kubelet calls it for each change in the driver's
-//! directory, and takes what it says for the truth about every volume.
+//! directory, and uses its answer for every volume.
 
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
@@ -13,19 +13,19 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Kubelet looks up no volume plugin of any kind meanwhile.
+/// Limit for a quick call: during `init`, kubelet can look up no volume plugin of any kind.
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
 
-/// How often a slow call gets another chance: the machine may be busy.
+/// Limit for the number of tries of a slow call: the machine may be busy.
 const TRIES: usize = 3;
 
-/// How long what is about to end has for that.
+/// Deadline for things that are about to end.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// What kubelet looks for in the capabilities.
+/// Capabilities that kubelet looks for, in lower case.
 const KNOWN: [&str; 5] = ["attach", "selinuxrelabel", "supportsmetrics", "fsgroup", "requiresfsresize"];
 
-/// The case about an answer at all, for those about what is in it.
+/// Case about a successful answer, for cases about its content.
 const WORKS: &str = "init::works";
 
 const fn must(
@@ -160,7 +160,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// A success, for the cases about what is in it.
+/// Returns a successful answer, for cases about its content.
 fn initialised(subject: &mut Subject<'_>) -> Result<Answer, Stopped> {
     subject.call(&Call::Init).or_blocked(WORKS)
 }
@@ -213,7 +213,7 @@ fn quick(subject: &mut Subject<'_>) -> Played {
     Err(answer.fails(format!("init takes {seconds} s, and must take no more than 1")))
 }
 
-/// The first that is fast enough, or the fastest of a few.
+/// Returns the first answer that is fast enough, or the fastest of a few.
 pub(super) fn fastest(subject: &mut Subject<'_>, words: &[&str]) -> Answer {
     let mut best = subject.words(words);
     for _ in 1..TRIES {
@@ -252,7 +252,7 @@ fn no_side_effects(subject: &mut Subject<'_>) -> Played {
     made.map_or(Ok(()), |thing| Err(answer.fails(format!("init must do nothing, but {thing}"))))
 }
 
-/// What init could leave, one line each.
+/// Lists possible leftovers of `init`, one line each.
 fn seen(subject: &Subject<'_>) -> Result<BTreeSet<String>, Stopped> {
     let inside = subject.inside;
     let own = subject.given.driver.parent();
@@ -305,12 +305,12 @@ fn same_everywhere(subject: &mut Subject<'_>) -> Played {
     says_the_same(&answer, &usual, "on another host")
 }
 
-/// The answer's member; Go looks at no key's case.
+/// Returns a member of the answer. Like Go, ignores the case of keys.
 fn member(answer: &Answer, name: &str) -> Option<Value> {
     crate::check::answer::member(&answer.object()?, name).cloned()
 }
 
-/// The capabilities, as they are written; none if there are none.
+/// Returns the capabilities as they are written; empty if they are missing.
 fn said(answer: &Answer) -> Map<String, Value> {
     match member(answer, "capabilities") {
         Some(Value::Object(said)) => said,

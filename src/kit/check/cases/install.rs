@@ -1,5 +1,5 @@
-//! The driver as a file: its names and modes, what kubelet's prober makes of them, and what it
-//! takes to start it. Looked at where it lies; what an installer does on the way is not seen.
+//! The driver as a file: its names and modes, how kubelet's prober treats them, and what the driver
+//! needs to start. The file is checked in its place; the steps of an installer are not seen.
 
 mod executable;
 
@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// How much of a file is read: the first line, or the headers.
+/// Limit for the part of a file that is read, in bytes: the first line, or the headers.
 const HEAD: u64 = 4096;
 
-/// The type of the program header that names a loader (elf.h: `PT_INTERP`).
+/// Type of the program header that names a loader (elf.h: `PT_INTERP`).
 const LOADER: u32 = 3;
 
-/// A case that makes no call.
+/// Builds a case that makes no call.
 const fn case(
     id: &'static str,
     level: Level,
@@ -81,7 +81,8 @@ pub(in crate::check) const CASES: &[Case] = &[
 
 pub(in crate::check) use executable::CASES as EXECUTABLE;
 
-/// The names of the driver's directory and of its file, if kubelet could find it there.
+/// Returns the names of the driver's directory and of its file.
+/// Skips the case if kubelet could not find it.
 fn names(driver: &Path) -> Result<(&OsStr, &OsStr), Stopped> {
     let directory = driver.parent().and_then(Path::file_name);
     if let (Some(directory), Some(file)) = (directory, driver.file_name())
@@ -92,7 +93,7 @@ fn names(driver: &Path) -> Result<(&OsStr, &OsStr), Stopped> {
     Err(Stopped::Skipped("the driver does not lie in a directory vendor~driver".to_owned()))
 }
 
-/// The failure of a case in which the driver was not called.
+/// Builds the result of a case in which the driver was not called.
 fn judged(wrong: Option<String>) -> Played {
     wrong.map_or(Ok(()), |problem| Err(Evidence::new(problem).into()))
 }
@@ -129,7 +130,7 @@ fn alone(subject: &mut Subject<'_>) -> Played {
     judged(company(driver)?)
 }
 
-/// What else kubelet sees.
+/// Describes a link in place of the directory, or another file in it that kubelet sees.
 fn company(driver: &Path) -> io::Result<Option<String>> {
     let Some(directory) = driver.parent() else { return Ok(None) };
     if fs::symlink_metadata(directory)?.is_symlink() {
@@ -170,7 +171,7 @@ fn self_contained(subject: &mut Subject<'_>) -> Played {
     judged(needs(&head).map(|needed| format!("the driver needs {needed}")))
 }
 
-/// What a program cannot start without, besides the kernel and sh.
+/// Returns what a program needs to start, besides the kernel and sh.
 fn needs(head: &[u8]) -> Option<String> {
     if let Some(rest) = head.strip_prefix(b"#!") {
         let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -186,7 +187,7 @@ fn needs(head: &[u8]) -> Option<String> {
     loader(head)
 }
 
-/// The program after the options and variables of env(1).
+/// Returns the program after the options and variables of env(1).
 fn after_env<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<&'a str> {
     while let Some(word) = words.next() {
         match word {
@@ -198,8 +199,8 @@ fn after_env<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<&'a str> {
     None
 }
 
-/// The loader of a program that is linked with shared libraries, of 64 bits and this machine's byte
-/// order.
+/// Returns the loader of a program that is linked with shared libraries, of 64 bits and this
+/// machine's byte order.
 fn loader(head: &[u8]) -> Option<String> {
     if !head.starts_with(b"\x7fELF\x02\x01") {
         return None;

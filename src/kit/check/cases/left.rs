@@ -1,5 +1,5 @@
-//! What must not be there any more when a volume is gone, looked for at the end of every case that
-//! came to its good end.
+//! Leftovers that must not exist after a volume is gone.
+//! They are searched for at the end of every case that ended well.
 
 use crate::check::case::Seen;
 use crate::check::case::{Case, How, Level, Scope};
@@ -8,10 +8,10 @@ use crate::check::left::Left;
 use flexvol_protocol::VerbSet;
 use flexvol_protocol::text::one_line;
 
-/// How many things are named.
+/// Limit for the number of things that are named.
 const NAMED: usize = 5;
 
-/// The longest description of one.
+/// Limit for the description of one thing, in bytes.
 const LONGEST: usize = 300;
 
 pub(in crate::check) const CASES: &[Case] = &[
@@ -92,7 +92,7 @@ fn own_directory(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
     find(seen, "made or changed in the driver's own directory", |left| &left.own_directory)
 }
 
-/// One piece of evidence for all of a kind.
+/// Builds one piece of evidence for all things of a kind.
 fn find(seen: &Seen<'_>, what: &str, kind: fn(&Left) -> &Vec<String>) -> Option<Vec<Evidence>> {
     let found = kind(seen.left?);
     if found.is_empty() {
@@ -107,7 +107,7 @@ fn find(seen: &Seen<'_>, what: &str, kind: fn(&Left) -> &Vec<String>) -> Option<
     Some(vec![Evidence::new(problem)])
 }
 
-/// A command line, or a file's name, may hold what the driver was told in confidence.
+/// Masks secrets, because a command line or a file name may hold one.
 fn clean(seen: &Seen<'_>, text: &str) -> String {
     seen.answers.iter().fold(text.to_owned(), |text, answer| answer.asked.redactor().clean(&text))
 }

@@ -1,5 +1,5 @@
-//! What a driver writes down of its calls, if it does: the author's affair, as long as it harms
-//! no one.
+//! Logs that a driver writes of its calls, if any.
+//! They are the author's choice as long as they harm no one.
 
 use crate::check::answer::Answer;
 use crate::check::attempt::plainly;
@@ -16,13 +16,13 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// No log of a driver needs to be larger.
+/// Limit for the size of a log, in bytes: no driver needs a larger one.
 const LARGE: u64 = 128 << 20;
 
-/// How many calls log at the same moment, at most.
+/// Limit for the number of calls that log at the same moment.
 const CROWD: usize = 20;
 
-/// Where others are told to keep logs small.
+/// Configuration of logrotate(8), which keeps logs small.
 const ROTATED: &str = "/etc/logrotate.d";
 
 const fn case(
@@ -83,7 +83,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// The first kinds of call that come to mind; with a volume a whole life.
+/// Makes several kinds of call; with a volume, also plays a whole life cycle.
 fn chatter(subject: &mut Subject<'_>) -> Result<Vec<Answer>, Stopped> {
     let directory = nowhere("check");
     let directory = directory.to_string_lossy();
@@ -101,14 +101,14 @@ fn chatter(subject: &mut Subject<'_>) -> Result<Vec<Answer>, Stopped> {
     Ok(answers)
 }
 
-/// A directory of a volume that is not there.
+/// Returns the directory of a volume that does not exist.
 fn nowhere(name: &str) -> PathBuf {
     Path::new(KUBELET_ROOT)
         .join("pods/0c8e1f5a-1d5b-4a2e-9c53-000000009999/volumes/check.example~check")
         .join(name)
 }
 
-/// What was written, and how much.
+/// Lists the files that were written, with their sizes.
 fn sizes(subject: &Subject<'_>) -> Result<BTreeMap<PathBuf, u64>, Stopped> {
     let size = |path: PathBuf| {
         let data = path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
@@ -117,7 +117,7 @@ fn sizes(subject: &Subject<'_>) -> Result<BTreeMap<PathBuf, u64>, Stopped> {
     Ok(subject.inside.changed()?.into_iter().filter_map(size).collect())
 }
 
-/// The files that grow from call to call.
+/// Finds the files that grow from call to call.
 fn logs(subject: &mut Subject<'_>) -> Result<(Vec<PathBuf>, Vec<Answer>), Stopped> {
     if subject.inside.isolation() == Isolation::None {
         return Err(Stopped::Skipped("needs root, or a user namespace, to see what is written".to_owned()));
@@ -147,7 +147,7 @@ fn bounded(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Whether someone else keeps it small.
+/// Reports whether logrotate(8) keeps the file small.
 fn is_rotated(log: &Path) -> bool {
     let directory = log.parent().map(|directory| directory.join("*"));
     let named = [Some(log.to_owned()), directory];
@@ -165,7 +165,7 @@ fn unwritable(subject: &mut Subject<'_>) -> Played {
     }
     for log in &logs {
         fs::remove_file(log)?;
-        // Root may write to everything but this.
+        // Root may write to every file, but not to a directory.
         fs::create_dir(log)?;
         subject.ours(log);
     }
@@ -178,7 +178,7 @@ fn unwritable(subject: &mut Subject<'_>) -> Played {
         }
     }
     for log in logs {
-        // The driver may have helped itself.
+        // The driver may have removed the directory itself.
         let _ = fs::remove_dir(log);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The cases, one file a group.
+//! Cases, one file for each group.
 
 mod attach;
 mod crash;
@@ -21,7 +21,7 @@ mod verbs;
 
 use super::case::Case;
 
-/// All of them, group by group, in the order in which they are reported.
+/// All cases, group by group, in the order in which they are reported.
 pub static CASES: &[&[Case]] = &[
     output::CASES,
     output::played::CASES,
@@ -52,12 +52,12 @@ pub static CASES: &[&[Case]] = &[
 ];
 
 impl Case {
-    /// Every case there is.
+    /// Returns all cases.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         CASES.iter().copied().flatten()
     }
 
-    /// The case of that id.
+    /// Returns the case with that id.
     pub fn named(id: &str) -> Option<&'static Self> {
         Self::all().find(|case| case.id == id)
     }

@@ -17,7 +17,7 @@ use flexvol_kubelet::PodVolume;
 use flexvol_protocol::{Access, Options, Verb, VerbSet};
 use std::io;
 
-/// A case with a volume.
+/// Builds a case with a volume.
 const fn case(
     id: &'static str,
     (level, needs): (Level, &[Verb]),
@@ -29,7 +29,7 @@ const fn case(
     Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
-/// The driver's own `mount` is what it is about, not kubelet's.
+/// Verbs of cases about the driver's own `mount`, not kubelet's.
 const OWN: &[Verb] = &[Verb::Mount];
 
 pub(in crate::check) const CASES: &[Case] = &[
@@ -332,13 +332,13 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// The case about the directory after a failure, for those that need it removed.
+/// Case about the directory after a failure, for cases that need it removed.
 const LEAVES_DIRECTORY: &str = "mount::failure_leaves_directory";
 
-/// The case about an unmount, for those that need one in between.
+/// Case about an unmount, for cases that need one in between.
 const UNMOUNT_WORKS: &str = "unmount::works";
 
-/// What kubelet does after a failed mount: one rmdir. Then the device goes.
+/// Does what kubelet does after a failed mount: one rmdir. Then takes the device off the node.
 fn abandon(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played {
     if let Err(error) = remove_directory(volume.target()?.as_path()) {
         let evidence = answer.evidence(format!("after a failure the directory must be removed, but {error}"));
@@ -347,12 +347,12 @@ fn abandon(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Pl
     if subject.attaches() { subject.unstage(volume) } else { Ok(()) }
 }
 
-/// Ends a volume after a call that may have mounted it or not.
+/// Ends a volume after a call that may or may not have mounted it.
 fn end(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played {
     if answer.is_success() { subject.take_down(volume) } else { abandon(subject, volume, answer) }
 }
 
-/// After a mount that failed nothing is mounted, and nothing in kubelet's directories, that was not
+/// Fails if a failed mount has left a mount, or something in kubelet's directories, that was not
 /// there before.
 fn makes_no_places(before: &Footprint, answer: &Answer) -> Played {
     let grown = if answer.is_success() { Vec::new() } else { before.new_places()? };
@@ -362,13 +362,13 @@ fn makes_no_places(before: &Footprint, answer: &Answer) -> Played {
     Err(answer.fails(format!("the mount failed and left {}", grown.join(", "))))
 }
 
-/// The volume for a pod that may only read it.
+/// Returns the volume for a pod that may only read it.
 fn read_only(volume: &PodVolume) -> PodVolume {
     let options = Options { access: Some(Access::ReadOnly), ..volume.options.clone() };
     PodVolume { options, ..volume.clone() }
 }
 
-/// Whether its files can be changed now.
+/// Fails if no file can be written to the volume now.
 fn can_write(volume: &PodVolume) -> io::Result<()> {
     let file = volume.target().map_err(io::Error::other)?.as_path().join("check-write");
     put(&file, "x")?;

@@ -1,5 +1,4 @@
-//! Capabilities that lie in the nature of a file system: whether it can be measured, whether it
-//! stores labels.
+//! Capabilities that depend on the kind of file system: it can be measured, and it stores labels.
 
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Played, Stopped};
@@ -13,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::time::Duration;
 
-/// Kubelet measures all volumes of a node one after the other, each minute.
+/// Limit for a measurement: kubelet measures all volumes of a node in turn, each minute.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// Where SELinux keeps its labels.
+/// Extended attribute with the label of SELinux.
 const LABEL: &str = "security.selinux";
 
 const fn case(
@@ -91,7 +90,7 @@ fn relabel(subject: &mut Subject<'_>) -> Played {
     let file = volume.target()?.as_path().join("check-label");
     put(&file, "x")?;
     let mut label = [0; 256];
-    // Where SELinux rules, only a label that it knows is taken.
+    // An active SELinux accepts only a label that it knows.
     let set = match getxattr(&file, LABEL, &mut label) {
         Ok(length) => setxattr(&file, LABEL, &label[..length], XattrFlags::empty()),
         Err(_) => setxattr(&file, LABEL, b"system_u:object_r:container_file_t:s0\0", XattrFlags::empty()),
@@ -102,6 +101,6 @@ fn relabel(subject: &mut Subject<'_>) -> Played {
             .fails(format!("selinuxRelabel is true, and {} stores no labels", subject.facts.file_system)));
     }
     subject.take_down(&volume)?;
-    // In a user namespace it is not permitted.
+    // Setting a label is not permitted in a user namespace.
     set.map_err(|errno| Stopped::Skipped(format!("a label cannot be set here: {errno}")))
 }

@@ -1,5 +1,5 @@
-//! The options of a call: one JSON object of strings, written in part by kubelet and in part by
-//! whoever may make a pod, for a driver that runs as root.
+//! Options of a call: one JSON object of strings. Kubelet writes a part of them, users who may make
+//! pods write the rest, and the driver that reads them runs as root.
 
 mod access;
 mod text;
@@ -12,7 +12,7 @@ use flexvol_protocol::VerbSet;
 
 pub(super) use values::{names, places};
 
-/// A case for drivers with a volume.
+/// Builds a case for drivers with a volume.
 const fn case(
     id: &'static str,
     level: Level,
@@ -24,7 +24,7 @@ const fn case(
     Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
-/// How they are written.
+/// Cases about the way in which options are written.
 pub(in crate::check) const CASES: &[Case] = &[
     case(
         "options::escapes",
@@ -127,7 +127,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// What is in them.
+/// Cases about the content of options.
 pub(in crate::check) const VALUES: &[Case] = &[
     case(
         "options::shell",
@@ -186,7 +186,7 @@ pub(in crate::check) const VALUES: &[Case] = &[
     ),
 ];
 
-/// What kubelet puts into them.
+/// Cases about the options that kubelet adds.
 pub(in crate::check) const ACCESS: &[Case] = &[
     case(
         "options::read_only",

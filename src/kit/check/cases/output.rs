@@ -1,5 +1,5 @@
-//! What every answer must be, whatever the call: one JSON object that kubelet can read, in time,
-//! and then the end. All of it is watched.
+//! Form of every answer, whatever the call: one JSON object that kubelet can read, in time, and
+//! then the end of the output. All of it is watched.
 
 pub(in crate::check) mod played;
 
@@ -13,10 +13,10 @@ use flexvol_protocol::failure::MESSAGE_LIMIT;
 use flexvol_protocol::text::seconds;
 use serde_json::Value;
 
-/// What kubelet reads into memory, and logs when it cannot make sense of it, should be less.
+/// Limit for an output, in bytes: kubelet reads it into memory, and logs it if it cannot parse it.
 const LARGEST: usize = 64 << 10;
 
-/// A case that looks at every call.
+/// Builds a case that looks at every call.
 const fn watched(
     id: &'static str,
     level: Level,
@@ -163,20 +163,20 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// What an output is, that kubelet cannot read.
+/// Reports whether kubelet cannot parse the output, although no signal ended the driver.
 fn is_malformed(answer: &Answer) -> bool {
     let ended = matches!(answer.run.end, End::Signaled(_));
     matches!(answer.verdict, Verdict::Failure(Fault::Malformed(_))) && !ended
 }
 
-/// The object at the start of a text, and what is after it.
+/// Returns the object at the start of a text, and the text after it.
 fn object(text: &str) -> Option<(Value, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok().filter(Value::is_object)?;
     Some((value, text[values.byte_offset()..].trim()))
 }
 
-/// The answer in an output that has noise around it, and the noise.
+/// Returns the noise around the answer in an output, if there is any.
 fn in_noise(output: &str) -> Option<String> {
     let (at, (_, after)) = output.char_indices().filter(|(_, c)| *c == '{').find_map(|(at, _)| {
         Some((at, object(&output[at..]).filter(|(value, _)| member(value, "status").is_some())?))

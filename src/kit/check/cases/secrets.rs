@@ -1,4 +1,4 @@
-//! What a volume's Secret holds: for the driver, and for no one else on the node or in the cluster.
+//! Secrets of a volume: for the driver only, and for no one else on the node or in the cluster.
 
 mod traces;
 mod values;
@@ -10,7 +10,7 @@ use crate::check::hunt::Hunt;
 use crate::check::subject::Subject;
 use flexvol_protocol::{Verb, VerbSet};
 
-/// A case for drivers whose volume has a secret. Only `mount` gets it.
+/// Builds a case for drivers whose volume has a secret. Only `mount` gets it.
 const fn case(
     id: &'static str,
     items: &'static [u8],

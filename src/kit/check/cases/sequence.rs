@@ -1,6 +1,6 @@
-//! Whole lives of volumes, as kubelet plays them: calls in the order and with the looks at the
-//! directory between them in which they come. Each call has cases of its own; here it is what lies
-//! between them.
+//! Whole life cycles of volumes, as kubelet plays them: calls in the usual order, with the usual
+//! checks of the directory between them. Each call has cases of its own; these cases are about the
+//! steps between the calls.
 
 mod node;
 
@@ -19,14 +19,14 @@ use std::path::Path;
 
 pub(in crate::check) use node::CASES as NODE;
 
-/// What has to work before anything else.
+/// Case about a step that must work before anything else.
 const LOADS: &str = "init::capabilities";
 const UNMOUNT_WORKS: &str = "unmount::works";
 
-/// The group of a pod.
+/// Group of a pod.
 const GROUP: u32 = 2000;
 
-/// A case that needs every verb it comes to, and leaves those to kubelet that the driver lacks.
+/// Builds a case that calls every verb it needs, and leaves verbs that the driver lacks to kubelet.
 const fn case(
     id: &'static str,
     scope: Scope,
@@ -140,14 +140,14 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// What `init` says.
+/// Calls `init`, and returns its capabilities.
 fn load(subject: &mut Subject<'_>) -> Result<(Answer, Option<Capabilities>), Stopped> {
     let answer = subject.call(&Call::Init).or_blocked(LOADS)?;
     let capabilities = answer.status().and_then(|status| status.capabilities);
     Ok((answer, capabilities))
 }
 
-/// `init` once more, which must say what it said before.
+/// Calls `init` once more. Fails if it does not say what it said before.
 fn reload(subject: &mut Subject<'_>, before: Option<Capabilities>) -> Played {
     let (answer, now) = load(subject)?;
     if now == before {
@@ -188,7 +188,7 @@ fn pod(subject: &mut Subject<'_>) -> Played {
         let answer = subject.bring_up(&volume)?;
         let target = volume.target()?;
         if subject.facts.fs_group && writable {
-            // The pod starts all the same if that fails.
+            // The pod starts even if this fails.
             let _ = by_kubelet::change_group(target.as_path(), GROUP);
         }
         if let Err(error) = std::fs::read_dir(target.as_path()) {
@@ -200,7 +200,7 @@ fn pod(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Kubelet's housekeeping after the pod's last volume.
+/// Removes the directories as kubelet does after the pod's last volume.
 fn no_directory_is_left(volume: &PodVolume) -> Played {
     let target = volume.target()?;
     for directory in target.as_path().ancestors().skip(1).take(3) {
@@ -236,7 +236,7 @@ fn lost_answer(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&volume)
 }
 
-/// What kubelet does when it comes back: it makes no call for what is mounted.
+/// Does what kubelet does after its restart: it makes no call if the volume is mounted.
 fn mount_unless_mounted(subject: &mut Subject<'_>, volume: &PodVolume) -> Result<Option<Answer>, Stopped> {
     let target = volume.target()?;
     if is_mounted(&target)? {
@@ -255,7 +255,7 @@ fn failed_start(subject: &mut Subject<'_>) -> Played {
         subject.stage(&volume)?;
         fail_once(subject, &volume, &bad)?;
     }
-    // Then what was wrong is put right.
+    // From now on, the options are right.
     make_directory(volume.target()?.as_path())?;
     let answer = subject.mount(&volume)?.succeeds("what was wrong before is right now")?;
     let layers = subject.layers(&volume)?;
@@ -263,7 +263,7 @@ fn failed_start(subject: &mut Subject<'_>) -> Played {
         return Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")));
     }
     subject.take_down(&volume)?;
-    // And a pod that is deleted before that: no unmount.
+    // A pod that is deleted after a failure gets no unmount.
     let given_up = subject.volume()?;
     subject.stage(&given_up)?;
     fail_once(subject, &given_up, &bad)?;
@@ -271,7 +271,7 @@ fn failed_start(subject: &mut Subject<'_>) -> Played {
     if subject.attaches() { subject.unstage(&given_up) } else { Ok(()) }
 }
 
-/// A `mount` that fails, and what kubelet does then.
+/// Makes a `mount` that fails, and does what kubelet does then.
 fn fail_once(subject: &mut Subject<'_>, volume: &PodVolume, bad: &str) -> Played {
     let target = volume.target()?;
     let arguments: [OsString; 3] = ["mount".into(), target.as_path().into(), bad.into()];
@@ -286,7 +286,7 @@ fn fail_once(subject: &mut Subject<'_>, volume: &PodVolume, bad: &str) -> Played
         .map_err(|error| answer.fails(format!("it failed, and kubelet cannot remove the directory: {error}")))
 }
 
-/// Options with which `mount` fails, found by trying.
+/// Finds options with which `mount` fails, by trying.
 fn a_failure(subject: &mut Subject<'_>) -> Result<Option<String>, Stopped> {
     let volume = subject.volume()?;
     let Call::Mount { options, .. } = volume.mount_call()? else { return Ok(None) };
@@ -304,7 +304,7 @@ fn a_failure(subject: &mut Subject<'_>) -> Result<Option<String>, Stopped> {
         let arguments: [OsString; 3] = ["mount".into(), target.as_path().into(), bad.as_str().into()];
         let answer = subject.execute(&arguments);
         if answer.is_failure() {
-            // What it left is the subject of the scene.
+            // The scene checks later what such a failure leaves.
             by_kubelet::unmount(&target)?;
             if subject.attaches() {
                 subject.unstage(&volume)?;
@@ -349,7 +349,7 @@ fn restart_gone(subject: &mut Subject<'_>) -> Played {
     let (_, first) = load(subject)?;
     let mounted = subject.volume()?;
     subject.bring_up(&mounted)?;
-    // Of this one kubelet had made the directory when it was killed.
+    // For this pod, kubelet had only made the directory when it was killed.
     let half_made = subject.volume()?;
     make_directory(half_made.target()?.as_path())?;
     reload(subject, first)?;
@@ -410,7 +410,7 @@ fn two_pods(subject: &mut Subject<'_>) -> Played {
     subject.take_down(stays)
 }
 
-/// At the same time, but where kubelet waits.
+/// Mounts both at the same time, except where kubelet waits for one.
 fn mount_both(subject: &mut Subject<'_>, volumes: &[PodVolume; 2]) -> Played {
     let answers = if subject.attaches() {
         vec![subject.mount(&volumes[0])?, subject.mount(&volumes[1])?]
@@ -456,7 +456,7 @@ fn dead_daemon(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&next)
 }
 
-/// What kubelet does after an `unmount` that worked, and after that of the last pod.
+/// Does what kubelet does after an `unmount` that worked, and after that of the last pod.
 fn put_away(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     if let Err(error) = remove_directory(volume.target()?.as_path()) {
         let text = format!("unmount said Success, and kubelet cannot remove the directory: {error}");

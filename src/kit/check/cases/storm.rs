@@ -15,26 +15,25 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many pods of a node start at the same time, for each repetition.
+/// Number of pods of a node that start at the same time, for each repetition.
 const PODS: usize = 5;
 
-/// How long cycles may take, for each repetition.
+/// Time for cycles, for each repetition.
 const CYCLING: Duration = Duration::from_millis(120);
 
-/// Before growth is looked for, and at least after that.
+/// Number of cycles before growth is looked for, and the minimum after that.
 const FIRST_CYCLES: usize = 3;
 
-/// How long someone whose neighbour hangs is waited for, if that is longer than it usually takes
-/// several times.
+/// Deadline for a mount while another one hangs, unless several times the usual duration is longer.
 const NEIGHBOURLY: Duration = Duration::from_secs(1);
 
-/// How long what ends by itself after the last cycle may take for that.
+/// Deadline for things that end on their own after the last cycle.
 const TO_END: Duration = Duration::from_millis(500);
 
-/// Between two replacements of the driver, or two looks.
+/// Pause between two replacements of the driver, or between two looks.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A case with both verbs.
+/// Builds a case that needs both verbs.
 const fn case(
     id: &'static str,
     level: Level,
@@ -134,7 +133,7 @@ fn unmount_words(volume: &PodVolume) -> Result<Vec<OsString>, Stopped> {
     Ok(Call::Unmount { target: volume.target()? }.to_arguments())
 }
 
-/// Whether so many mounts are at the pod's directory, as `answer` was to bring about.
+/// Fails unless `answer` has led to the wanted number of mounts at the pod's directory.
 fn has_layers(subject: &Subject<'_>, volume: &PodVolume, wanted: usize, answer: &Answer) -> Played {
     let layers = subject.layers(volume)?;
     if layers == wanted {
@@ -143,7 +142,7 @@ fn has_layers(subject: &Subject<'_>, volume: &PodVolume, wanted: usize, answer: 
     Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")))
 }
 
-/// The device too, if there is one, after an `unmount` that was the subject.
+/// Removes the directories, and the device if there is one, after an `unmount` under test.
 fn put_away(subject: &mut Subject<'_>, volumes: &[PodVolume]) -> Played {
     for volume in volumes {
         if let Err(error) = remove_directory(volume.target()?.as_path()) {
@@ -174,7 +173,7 @@ fn same_directory(subject: &mut Subject<'_>) -> Played {
 fn mount_and_unmount(subject: &mut Subject<'_>) -> Played {
     for round in 0..subject.repeat() {
         let volume = subject.volume()?;
-        // In turns from not mounted and from mounted.
+        // Rounds begin in turn with an unmounted and with a mounted volume.
         if round % 2 == 0 {
             subject.stage(&volume)?;
         } else {
@@ -245,8 +244,9 @@ fn mount_a_unmount_b(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&running)
 }
 
-/// The driver is stopped in the middle of a mount, as by a server that hangs, at several points: at
-/// one of them a lock may be held for a moment, at two only one that is held for long.
+/// Stops the driver at several points in the middle of a mount, as a server that hangs would.
+/// A lock that is held for a moment can hinder the other mount at one of them; only a lock that is
+/// held for long hinders it at two.
 fn hung_neighbour(subject: &mut Subject<'_>) -> Played {
     if subject.facts.keeps_data || subject.attaches() {
         let text = "two pods have the same volume, and calls for one volume may wait for each other";
@@ -272,7 +272,7 @@ fn hung_neighbour(subject: &mut Subject<'_>) -> Played {
     }
 }
 
-/// The answer for the second pod if it was hindered.
+/// Returns the answer for the second pod if it was hindered.
 fn while_it_hangs(
     subject: &mut Subject<'_>,
     hangs: &PodVolume,
@@ -302,12 +302,12 @@ fn while_it_hangs(
 
 fn signal(processes: &[(i32, String)], signal: Signal) {
     for pid in processes.iter().filter_map(|(pid, _)| Pid::from_raw(*pid)) {
-        // Who has ended meanwhile does not matter.
+        // A process may have ended meanwhile.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// What may grow, counted.
+/// Number of each thing that may grow.
 #[derive(Clone, Copy)]
 struct Count {
     mounts: usize,
@@ -330,7 +330,7 @@ impl Count {
         })
     }
 
-    /// What there is one more of with every cycle, or nearly.
+    /// Describes a thing that has grown with every cycle, or nearly every one.
     fn grown(self, before: Self, cycles: usize) -> Option<String> {
         let named = [
             ("mounts", before.mounts, self.mounts),
@@ -367,14 +367,14 @@ fn cycles(subject: &mut Subject<'_>) -> Played {
     if subject.attaches() { subject.unstage(&first) } else { Ok(()) }
 }
 
-/// One pod; the device stays where it is.
+/// Plays one pod; the device stays attached.
 fn cycle(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     make_directory(volume.target()?.as_path())?;
     subject.mount(&volume)?.or_blocked("mount::works")?;
     subject.unmount(&volume)?.or_blocked("unmount::works")?;
     let target = volume.target()?;
-    // With the pod's own, so that nothing of ours grows.
+    // The pod's own directories are removed too, so that nothing of the kit grows.
     for directory in target.as_path().ancestors().take(4) {
         if remove_directory(directory).is_err() {
             break;
@@ -402,7 +402,7 @@ fn replaced(subject: &mut Subject<'_>) -> Played {
     })
 }
 
-/// Does something, and replaces the driver all the time.
+/// Does something, and replaces the driver again and again meanwhile.
 fn while_replaced<T>(replica: &Replica, deed: impl FnOnce() -> T) -> Result<T, Stopped> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

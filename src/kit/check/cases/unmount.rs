@@ -11,7 +11,7 @@ use crate::check::evidence::Played;
 use crate::check::subject::Subject;
 use flexvol_protocol::{Verb, VerbSet};
 
-/// A case with a volume.
+/// Builds a case with a volume.
 const fn case(
     id: &'static str,
     (level, scope, needs): (Level, Scope, &[Verb]),
@@ -23,13 +23,13 @@ const fn case(
     Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
-/// Of any volume, whoever unmounts it.
+/// Level, scope and verbs of a case about any volume, unmounted by the driver or by kubelet.
 const ANY: (Level, Scope, &[Verb]) = (Level::Must, Scope::Volume, &[]);
 
-/// Of the driver's own `unmount`, not kubelet's.
+/// The same for a case about the driver's own `unmount`, not kubelet's.
 const OWN: (Level, Scope, &[Verb]) = (Level::Must, Scope::Volume, &[Verb::Unmount]);
 
-/// Of one that leaves a process running.
+/// The same for a case about a driver that leaves a process running.
 const DAEMON: (Level, Scope, &[Verb]) = (Level::Must, Scope::Daemon, &[Verb::Unmount]);
 
 pub(in crate::check) const CASES: &[Case] = &[

@@ -1,4 +1,5 @@
-//! Which verbs a driver has: it says so by each answer, and kubelet believes it once and for all.
+//! Verbs of a driver: each answer shows whether it has the verb, and kubelet remembers that for
+//! good.
 
 use super::init::{LONGEST, fastest};
 use crate::check::answer::{Answer, Meant};
@@ -15,7 +16,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// What no kubelet of today calls. The last two did exist.
+/// Words that no present kubelet calls. The last two were verbs once.
 const UNKNOWN: [&[&str]; 6] = [
     &["foo"],
     &["foo", "{}", "node-1"],
@@ -25,7 +26,7 @@ const UNKNOWN: [&[&str]; 6] = [
     &["getdevicemountpath", "{}"],
 ];
 
-/// What people type who want to know what this is.
+/// Words that people type to learn what a program is.
 const QUESTIONS: [&str; 6] = ["version", "--version", "help", "--help", "-h", "-v"];
 
 const fn must(
@@ -185,8 +186,8 @@ fn missing_stay_missing(subject: &mut Subject<'_>) -> Played {
     let volume = some_volume(subject)?;
     for call in calls(&volume)? {
         let verb = call.verb();
-        // Without a volume no one knows whether these are there, and whether it is safe to call
-        // them.
+        // Without a volume it is unknown whether the driver has these verbs, and whether it is safe
+        // to call them.
         let unclear = !subject.facts.mounts && matches!(verb, Verb::Mount | Verb::Unmount);
         if verb == Verb::Init || subject.facts.has(verb) || unclear {
             continue;
@@ -196,7 +197,7 @@ fn missing_stay_missing(subject: &mut Subject<'_>) -> Played {
         let shapes = [("without arguments", vec![verb.name().into()]), ("with empty arguments", empty)];
         let mut answers: Vec<_> =
             shapes.into_iter().map(|(shape, words)| (shape, subject.execute(&words))).collect();
-        // Elsewhere a driver that has it after all would do it to the machine.
+        // Outside a sandbox, a driver that has the verb after all would change the machine.
         if subject.is_contained() {
             answers.push(("with its arguments", subject.call(&call)));
         }
@@ -232,7 +233,7 @@ fn missing_arguments(subject: &mut Subject<'_>) -> Played {
         let words = call.to_arguments();
         for count in 1..words.len() {
             let answer = subject.execute(&words[..count]);
-            // Whether Not supported may be said is another case's subject.
+            // Another case checks whether Not supported is allowed.
             if !answer.is_failure() && answer.meant != Meant::NotSupported {
                 let (verb, given) = (call.verb(), count - 1);
                 let all = words.len() - 1;
@@ -254,7 +255,7 @@ fn surplus_arguments(subject: &mut Subject<'_>) -> Played {
     for call in [volume.mount_call()?, Call::Unmount { target: volume.target()? }] {
         if subject.facts.has(call.verb()) {
             let mut words = call.to_arguments();
-            // Three arguments are what mount had before Kubernetes 1.6.
+            // Before Kubernetes 1.6, `mount` had three arguments.
             words.extend(["surplus".into(), "surplus".into()]);
             let expected = format!("{} with two arguments too many must fail", call.verb());
             subject.execute(&words).refuses(&expected)?;
@@ -302,7 +303,8 @@ fn self_test_words(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// What is undone at once is seen by kubelet all the same.
+/// Fails if a call changes the driver's directory.
+/// Kubelet also sees a change that is undone at once.
 fn own_directory(subject: &mut Subject<'_>) -> Played {
     let own = subject.given.driver.parent().unwrap_or(Path::new("/"));
     let mut changes = Inotify::new()?;
@@ -326,7 +328,7 @@ fn own_directory(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Kubelet overlooks a name that begins with a dot.
+/// Reports whether kubelet sees a change: it ignores a name that begins with a dot.
 fn is_noticed(notice: &Notice) -> bool {
     notice.name.as_ref().is_some_and(|name| !name.as_bytes().starts_with(b"."))
 }
@@ -337,13 +339,13 @@ fn noticed(answer: &Answer, notice: &Notice) -> String {
     format!("{} must leave the driver's directory alone, but {name} was {what}", answer.asked.verb())
 }
 
-/// Whether the driver has it: unless the contrary is known, all have these two.
+/// Reports whether the driver has a verb. `mount` and `unmount` count as present if it is unknown.
 fn is_there(subject: &Subject<'_>, verb: Verb) -> bool {
     let unclear = !subject.facts.mounts && matches!(verb, Verb::Mount | Verb::Unmount);
     verb != Verb::Init && (unclear || subject.facts.has(verb))
 }
 
-/// The volume, or one without any option.
+/// Returns the volume, or one without any option.
 fn some_volume(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
     if subject.given.volume.is_some() {
         return subject.volume();
@@ -358,7 +360,7 @@ fn some_volume(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
     })
 }
 
-/// One of each verb, as kubelet would send it, each undone by a later one.
+/// Returns one call for each verb, as kubelet would send it. Each is undone by a later one.
 fn calls(volume: &PodVolume) -> Result<Vec<Call>, Stopped> {
     let mut calls: Vec<_> = volume.calls(NODE, "")?.into_iter().map(|(call, _)| call).collect();
     let (options, target): (_, TargetPath) = (volume.device_options(), volume.target()?);

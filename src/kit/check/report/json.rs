@@ -1,4 +1,4 @@
-//! A report, or a case, as JSON.
+//! JSON form of a report or of a case.
 
 use super::{CaseOutcome, CaseResult, Report};
 use crate::check::case::{Case, Level};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 impl Case {
-    /// Everything that is data.
+    /// Returns everything that is data.
     pub fn to_json(&self) -> Value {
         json!({
             "id": self.id, "level": self.level, "scope": self.scope, "items": self.items,
@@ -35,7 +35,7 @@ impl CaseResult {
 }
 
 impl Report {
-    /// Everything, for programs.
+    /// Returns everything, for programs.
     pub fn to_json(&self) -> Value {
         json!({
             "version": env!("CARGO_PKG_VERSION"),

@@ -1,10 +1,10 @@
-//! A report as the XML that build servers read.
+//! XML form of a report, as build servers read it.
 
 use super::{CaseOutcome, CaseResult, Group, Report};
 use flexvol_protocol::text::seconds;
 use std::fmt::Write as _;
 
-/// What is said within a test case.
+/// Content of a test case.
 struct Verdict {
     element: &'static str,
     kind: String,
@@ -12,9 +12,9 @@ struct Verdict {
 }
 
 impl Report {
-    /// One test suite a group. A case that is blocked by one that failed here is skipped: the
-    /// failure is told once. `JUnit` has no levels: a should that does not hold is a failure, too,
-    /// with its level as the type.
+    /// Returns one test suite for each group. A case that is blocked by one that failed here counts
+    /// as skipped, so that the failure is reported once. `JUnit` has no levels: a should that does
+    /// not hold is a failure too, with its level as the type.
     pub fn to_junit(&self) -> String {
         let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
         let verdicts: Vec<_> = self.results.iter().map(|result| self.verdict(result)).collect();
@@ -50,7 +50,7 @@ impl Report {
         xml.push_str("  </testsuite>\n");
     }
 
-    /// `None` if it holds.
+    /// Returns the verdict on a case; `None` if it holds.
     fn verdict(&self, result: &CaseResult) -> Option<Verdict> {
         let (element, kind, message) = match &result.outcome {
             CaseOutcome::Passed => return None,
@@ -93,7 +93,7 @@ fn counts(verdicts: &[Option<Verdict>]) -> String {
     )
 }
 
-/// All that is known, a line each.
+/// Describes all that is known, one line each.
 fn text(result: &CaseResult) -> String {
     let mut lines = format!("\n{}\n", result.case.claim);
     for evidence in result.telling() {
@@ -107,7 +107,7 @@ fn text(result: &CaseResult) -> String {
     lines
 }
 
-/// Text in an element or an attribute. What XML cannot hold, in any form, is left out.
+/// Escapes text for an element or an attribute. Omits what XML cannot hold in any form.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,11 +1,11 @@
-//! A report as the Test Anything Protocol, version 14.
+//! Test Anything Protocol form of a report, version 14.
 
 use super::{CaseOutcome, CaseResult, Report};
 use std::fmt::Write as _;
 
 impl Report {
-    /// One line a case, and a YAML block for each that does not hold. What is blocked by a case
-    /// that failed here is skipped.
+    /// Returns one line for each case, and a YAML block for each that does not hold.
+    /// A case that is blocked by one that failed here counts as skipped.
     pub fn to_tap(&self) -> String {
         let mut tap = format!(
             "TAP version 14\n1..{}\n# flexvol check {}, seed {}\n",
@@ -39,7 +39,7 @@ impl Report {
     }
 }
 
-/// JSON strings are YAML's, whatever is in them.
+/// Writes the block of a case. JSON strings are valid YAML, whatever they hold.
 fn block(result: &CaseResult, tap: &mut String) {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let _ = writeln!(tap, "  ---\n  level: {}", result.case.level);
@@ -64,7 +64,7 @@ fn block(result: &CaseResult, tap: &mut String) {
     tap.push_str("  ...\n");
 }
 
-/// A description, in which `#` would begin a directive.
+/// Escapes a description, in which `#` would begin a directive.
 fn escaped(text: &str) -> String {
     flexvol_protocol::text::one_line(text, usize::MAX).replace('\\', "\\\\").replace('#', "\\#")
 }

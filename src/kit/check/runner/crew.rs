@@ -1,4 +1,4 @@
-//! Several sandboxes at work at the same time.
+//! Sandboxes that run at the same time.
 
 use super::transcript::Transcript;
 use crate::check::case::Case;
@@ -13,25 +13,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-/// How long the processes of a sandbox have to disappear once they are killed.
+/// Deadline for the processes of a sandbox to disappear after they are killed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// What a case may take when each call may take no time at all.
+/// Time that a case may take in addition to its calls.
 const CASE: Duration = Duration::from_mins(1);
 
-/// How often someone who is late is looked for.
+/// Pause between two checks for sandboxes that are late.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How often is tried what the machine is too busy for.
+/// Limit for the number of tries while the machine is too busy.
 pub(super) const TRIES: usize = 3;
 
-/// The cases that wait and those that are played.
+/// Cases that wait, and cases that are being played.
 pub(super) struct Crew<'a> {
     given: &'a Given,
     facts: &'a Facts,
     terms: &'a Terms,
-    /// With how often each was played. Those that were are last, and alone: the machine may be busy
-    /// with the others.
+    /// Waiting cases, each with the number of times it was played. Those that were played come
+    /// last, and alone: the other cases may be what keeps the machine busy.
     waiting: VecDeque<(&'static Case, usize)>,
     playing: Vec<Player>,
 }
@@ -43,12 +43,12 @@ struct Player {
     end: Deadline,
 }
 
-/// How long a case may take.
+/// Returns the time limit of a case.
 pub(super) fn limit(given: &Given) -> Duration {
     CASE + given.patience * 4
 }
 
-/// Does something in a sandbox, and nothing else meanwhile.
+/// Does something in a sandbox while no other sandbox runs.
 pub(super) fn alone(terms: &Terms, work: impl FnOnce(&Inside) -> Vec<u8>, limit: Duration) -> Result<Ended> {
     let mut sandbox = Sandbox::start(terms, work)?;
     let mut end = Deadline::new(limit);
@@ -75,7 +75,7 @@ impl<'a> Crew<'a> {
         self.waiting.push_back((case, 0));
     }
 
-    /// Plays everything; `done` hears of each case as it ends.
+    /// Plays all cases. Calls `done` for each case as it ends.
     pub(super) fn work(&mut self, done: &mut dyn FnMut(&'static Case, Transcript)) -> Result<()> {
         loop {
             while let Some((case, tried)) = self.waiting.front().copied()
@@ -96,7 +96,7 @@ impl<'a> Crew<'a> {
 
     fn begin(&mut self, case: &'static Case, tried: usize) -> Result<()> {
         let (given, facts) = (self.given, self.facts);
-        // What is forked knows it.
+        // The forked process inherits this measurement.
         Pace::recent();
         let play = |inside: &Inside| {
             serde_json::to_vec(&Transcript::play(case, given, facts, inside)).unwrap_or_default()

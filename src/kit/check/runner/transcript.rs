@@ -1,4 +1,4 @@
-//! What comes out of the sandbox of one case.
+//! Output of the sandbox of one case.
 
 use crate::check::case::Seen;
 use crate::check::case::{Case, How, Scope};
@@ -12,19 +12,19 @@ use crate::sandbox::{Inside, Isolation};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// One played case, and what was seen of the watched ones.
+/// Result of one played case, and what the watched cases saw in it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Transcript {
     pub(super) outcome: CaseOutcome,
     pub(super) evidence: Vec<Evidence>,
     pub(super) calls: usize,
     pub(super) microseconds: u64,
-    /// By the id of the watched case; only those that had something to look at.
+    /// Evidence by the id of the watched case; only cases that had something to check.
     pub(super) watched: Vec<(String, Vec<Evidence>)>,
 }
 
 impl Transcript {
-    /// Plays a case, in its sandbox.
+    /// Plays a case in its sandbox.
     pub(super) fn play(case: &Case, given: &Given, facts: &Facts, inside: &Inside) -> Self {
         let How::Played(scene) = case.how else { return Self::broken("a watched case cannot be played") };
         let start = Instant::now();
@@ -51,20 +51,20 @@ impl Transcript {
         Self { outcome, evidence, calls: subject.answers().len(), microseconds, watched: watch(&seen) }
     }
 
-    /// Whether the machine was too busy to tell.
+    /// Reports whether the machine was too busy to judge the case.
     pub(super) fn is_busy(&self) -> bool {
         matches!(&self.outcome, CaseOutcome::Skipped(why) if why == BUSY)
     }
 
-    /// A case that the kit could not play.
+    /// Builds the result of a case that the kit could not play.
     pub(super) fn broken(why: impl Into<String>) -> Self {
         let outcome = CaseOutcome::Broken(why.into());
         Self { outcome, evidence: Vec::new(), calls: 0, microseconds: 0, watched: Vec::new() }
     }
 }
 
-/// Where a volume does not even live as usual, whatever else fails is no wonder: blocked by what
-/// that is about.
+/// Plays the usual life cycle of a volume if the survey could not.
+/// If that fails, other failures are no surprise: the case about the failing step blocks this one.
 fn usual_life(subject: &mut Subject<'_>, case: &Case) -> Played {
     if case.scope == Scope::All || subject.facts.mounts {
         return Ok(());
@@ -95,7 +95,7 @@ fn watch(seen: &Seen<'_>) -> Vec<(String, Vec<Evidence>)> {
     Case::all().filter_map(look).collect()
 }
 
-/// FNV-1a: the same for the same name in every build.
+/// Returns the FNV-1a hash of a name: the same in every build.
 fn hash(name: &str) -> u64 {
     name.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

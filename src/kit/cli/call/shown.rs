@@ -1,4 +1,4 @@
-//! A call, for people and for programs. Secrets are masked in both.
+//! Prints a call, for people and for programs. Secrets are masked in both.
 
 use super::Called;
 use anyhow::Result;
@@ -10,14 +10,14 @@ use flexvol_terminal::screen::{Screen, Tone};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How much of the output is shown to people.
+/// Limit for the output that is shown to people, in bytes.
 const OUTPUT: usize = 4000;
 
-/// The width of the names on the left.
+/// Width of the names on the left.
 const NAMES: usize = 9;
 
 impl Called {
-    /// Everything.
+    /// Prints everything.
     pub(super) fn print(&self, screen: &mut Screen) -> Result<()> {
         if screen.wants_json() {
             return screen.json(&self.as_json());
@@ -77,7 +77,7 @@ impl Called {
         Ok(())
     }
 
-    /// The lines in kubelet's log and nothing else.
+    /// Prints the lines in kubelet's log and nothing else.
     pub(super) fn print_log(&self, screen: &mut Screen) -> Result<()> {
         if screen.wants_json() {
             return screen.json(&self.diagnosis.log);
@@ -145,12 +145,12 @@ fn output(run: &Run) -> String {
     }
 }
 
-/// Whether the driver had ended and its output had not.
+/// Reports whether the output was still open after the driver had ended.
 fn is_held(run: &Run) -> bool {
     run.exited.is_some() && run.closed.is_none() && run.stopped == Some(Stop::Patience)
 }
 
-/// Printable, line by line, and not too much of it.
+/// Replaces unprintable characters, keeps line breaks, and cuts text that is too long.
 fn one_block(text: &str) -> String {
     let end = text.floor_char_boundary(OUTPUT.min(text.len()));
     let more =

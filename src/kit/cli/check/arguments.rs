@@ -1,4 +1,4 @@
-//! What the author of a driver tells about it, as it is typed.
+//! Arguments by which the author describes a driver.
 
 use super::volume::{self, VolumeArguments};
 use super::wrong;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// More sandboxes at once only wait for each other.
+/// Limit for parallel sandboxes: more of them only wait for each other.
 const JOBS: usize = 4;
 
 /// Directories that are empty in a sandbox.
@@ -119,7 +119,7 @@ struct NatureArguments {
 }
 
 impl Selection {
-    /// The cases that are meant.
+    /// Returns the selected cases.
     pub(super) fn chosen(&self) -> Result<Chosen> {
         let level = self.level.map(Level::from);
         let chosen = Chosen::new(&self.patterns, level).map_err(|pattern| wrong(no_case(&pattern)))?;
@@ -149,17 +149,17 @@ fn no_case(pattern: &str) -> String {
 }
 
 impl RunArguments {
-    /// The patterns of `--test`.
+    /// Returns the patterns of `--test`.
     pub(super) fn patterns(&self) -> &[String] {
         &self.selection.patterns
     }
 
-    /// See [`Selection::chosen`].
+    /// Returns the selected cases, see [`Selection::chosen`].
     pub(super) fn chosen(&self) -> Result<Chosen> {
         self.selection.chosen()
     }
 
-    /// Everything about the driver.
+    /// Returns the complete description of the driver.
     pub(super) fn given(&self, driver: &Path) -> Result<Given> {
         let driver = executable(driver)?;
         let volume = self.volume.read(&driver)?;
@@ -184,7 +184,8 @@ impl RunArguments {
         })
     }
 
-    /// Two cases may disturb each other where they share what is beyond the network.
+    /// Returns the default number of parallel cases; one if they share servers in the machine's
+    /// network, because they might disturb each other.
     fn jobs(&self, has_volume: bool) -> usize {
         if has_volume && self.nature.network == Reach::Host {
             return 1;
@@ -211,7 +212,7 @@ impl NatureArguments {
         }
     }
 
-    /// What is given, and the driver's own directory where it would be hidden.
+    /// Returns the given paths, and the driver's own directory if it would be hidden.
     fn exposed(&self, driver: &Path) -> Result<Vec<PathBuf>> {
         let mut exposed = Vec::new();
         for path in &self.expose {
@@ -227,7 +228,7 @@ impl NatureArguments {
     }
 }
 
-/// What kubelet would execute. The path stays as it is given: it is the driver's argv[0].
+/// Returns the file that kubelet would execute. The given path stays: it is the driver's argv[0].
 fn executable(given: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(given).context("find the driver")?;
     let metadata = path.metadata().map_err(|error| {
@@ -253,7 +254,7 @@ fn executable(given: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Short enough to be typed.
+/// Returns a random seed that is short enough to type.
 fn seed() -> u64 {
     let now = clock::since_1970();
     fastrand::Rng::with_seed(u64::from(now.subsec_nanos()) ^ now.as_secs()).u64(1..1_000_000)

@@ -1,4 +1,4 @@
-//! `flexvol check list`: the cases there are.
+//! `flexvol check list`: lists the cases.
 
 use super::arguments::Selection;
 use crate::check::Case;

@@ -1,4 +1,4 @@
-//! What is seen of the cases while they are played.
+//! Progress of the cases while they are played.
 
 use crate::check::{CaseOutcome, CaseResult, Given};
 use anyhow::Result;
@@ -7,14 +7,14 @@ use flexvol_terminal::screen::counted;
 use flexvol_terminal::screen::{Screen, Tone};
 use std::time::{Duration, Instant};
 
-/// From here on it can be said how long it goes on: the first cases are no measure.
+/// Number of cases after which the remaining time is estimated: fewer are no measure.
 const MEASURE: usize = 10;
 
-/// The width of an id.
+/// Width of an id.
 const ID: usize = 36;
 
-/// One line a case: on a terminal the last one, and those that failed; elsewhere every one that was
-/// played.
+/// Progress with one line per case: on a terminal the last case, and those that failed; elsewhere
+/// every case that was played.
 pub(super) struct Progress<'a> {
     screen: &'a mut Screen,
     wanted: bool,
@@ -25,7 +25,7 @@ pub(super) struct Progress<'a> {
     written: Result<()>,
 }
 
-/// How long the cases that are left take, if they take as long as those that have ended.
+/// Estimates the time for the remaining cases from the time of those that have ended.
 fn remaining(elapsed: Duration, ended: usize, total: usize) -> String {
     let (left, measured) = (total.saturating_sub(ended), u32::try_from(ended).unwrap_or(u32::MAX));
     match u32::try_from(left) {
@@ -37,12 +37,12 @@ fn remaining(elapsed: Duration, ended: usize, total: usize) -> String {
 }
 
 impl<'a> Progress<'a> {
-    /// For so many cases. Where not text is wanted nothing is shown.
+    /// Creates the progress of this number of cases; without `wanted` it shows nothing.
     pub(super) fn new(screen: &'a mut Screen, total: usize, wanted: bool) -> Self {
         Self { screen, wanted, total, ended: 0, start: Instant::now(), stays: false, written: Ok(()) }
     }
 
-    /// Says what is about to be done.
+    /// Prints what is about to be done.
     pub(super) fn begin(&mut self, given: &Given) -> Result<()> {
         if !self.wanted {
             return Ok(());
@@ -59,7 +59,7 @@ impl<'a> Progress<'a> {
         self.screen.passing("looking at the driver …")
     }
 
-    /// Another case came to its end.
+    /// Counts a case that has ended, and shows it.
     pub(super) fn done(&mut self, result: &CaseResult) {
         self.ended += 1;
         if self.wanted && self.written.is_ok() {
@@ -87,7 +87,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// After the last case; fails if something could not be shown.
+    /// Ends the display after the last case; fails if something could not be shown.
     pub(super) fn end(self) -> Result<()> {
         self.written?;
         if self.stays { self.screen.line("") } else { Ok(()) }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(at(9, 100), "");
         assert_eq!(at(20, 100), format!(", about {} left", duration(Duration::from_secs(40))));
         assert_eq!(at(100, 100), "");
-        // Cases that were played because others need them.
+        // Further cases were played because others need them.
         assert_eq!(at(101, 100), "");
     }
 }

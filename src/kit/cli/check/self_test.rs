@@ -1,4 +1,4 @@
-//! `flexvol check --self`: the kit, checked by drivers that are built to misbehave.
+//! `flexvol check --self`: checks the kit with drivers that are built to misbehave.
 
 use crate::check::Chosen;
 use crate::check::self_test::{self, Depth, Row};
@@ -8,7 +8,7 @@ use flexvol_terminal::report::duration;
 use flexvol_terminal::screen::{Screen, Tone};
 use std::process::ExitCode;
 
-/// Those that a pattern means; all if there is none. A pattern with `::` in it means cases.
+/// Checks the drivers that the patterns match, or all drivers. A pattern with `::` selects cases.
 pub(super) fn run(screen: &mut Screen, patterns: &[String], quick: bool) -> Result<ExitCode> {
     let (cases, drivers): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| pattern.contains("::"));

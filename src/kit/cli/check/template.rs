@@ -1,4 +1,4 @@
-//! `flexvol check template`: a well-behaved driver to begin with.
+//! `flexvol check template`: prints a well-behaved driver to begin with.
 
 use crate::check::self_test::Reference;
 use anyhow::Result;

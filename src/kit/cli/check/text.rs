@@ -1,4 +1,4 @@
-//! A report for people: what failed and how to fix it, then what came of everything.
+//! Report for people: failures and their fixes, then a summary.
 
 use crate::check::{CaseOutcome, CaseResult, Level, Report};
 use crate::sandbox::Isolation;
@@ -8,23 +8,23 @@ use flexvol_terminal::screen::{Tone, counted, wrap};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Gives text the colour of its tone.
+/// Function that gives text the colour of its tone.
 pub(super) type Paint<'a> = &'a dyn Fn(Tone, &str) -> String;
 
-/// The width of the page.
+/// Width of the page.
 const WIDTH: usize = 100;
 
-/// The width of the names on the left, and of what is before them.
+/// Width of the names on the left, and of the margin before them.
 const NAMES: usize = 10;
 const MARGIN: usize = 2;
 
-/// How much of what was sent or came back is shown.
+/// Limit for sent or received text that is shown, in bytes.
 const SHOWN: usize = 700;
 
-/// How many ids are listed in one sentence.
+/// Limit for ids that are listed in one sentence.
 const IDS: usize = 8;
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn rendered(report: &Report, paint: Paint<'_>) -> String {
     let mut page = Page { report, paint, text: String::new() };
     page.failures();
@@ -41,7 +41,7 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Those that must hold first.
+    /// Writes the failures; those of cases that must hold come first.
     fn failures(&mut self) {
         for level in Level::ALL {
             for result in self.report.results.iter().filter(|result| result.case.level == level) {
@@ -68,7 +68,7 @@ impl<'a> Page<'a> {
         let mut told = Vec::new();
         for evidence in result.telling() {
             for fact in result.told(evidence) {
-                // Why and the fix are often those of the case.
+                // Reason and fix are often those of the case: write them once.
                 if !told.contains(&fact) {
                     told.push(fact);
                 }
@@ -106,7 +106,7 @@ impl<'a> Page<'a> {
         self.line("");
     }
 
-    /// What was not judged, and why.
+    /// Writes the cases that were not judged, and the reasons.
     fn notes(&mut self) {
         let report = self.report;
         let blocked =
@@ -135,7 +135,7 @@ impl<'a> Page<'a> {
         self.line(apart);
     }
 
-    /// What happened in a case that no one asked for, and on which others depend.
+    /// Shows the failure of a case that was not requested, but on which others depend.
     fn stranger(&mut self, id: &str) {
         let of = |result: &&CaseResult| matches!(&result.outcome, CaseOutcome::Blocked(by) if by == id);
         if self.report.has_failed(id) {
@@ -183,7 +183,7 @@ impl<'a> Page<'a> {
         self.text.push('\n');
     }
 
-    /// What was sent or came back is not broken into lines: someone may want to copy it.
+    /// Writes a row. Sent and received text is not wrapped, so that it can be copied.
     fn row(&mut self, name: &str, text: &str) {
         let margin = " ".repeat(MARGIN);
         let text = match name {
@@ -194,7 +194,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The cases that ended so, by what is to be said about it.
+/// Groups cases by the text that explains their outcome.
 fn reasons<'a>(
     report: &'a Report,
     why: impl Fn(&'a CaseOutcome) -> Option<&'a String>,
@@ -208,7 +208,7 @@ fn reasons<'a>(
     reasons
 }
 
-/// Ids, or `group::*` for a whole group.
+/// Returns ids, or `group::*` for a whole group.
 fn in_groups(report: &Report, ids: &[&'static str]) -> String {
     let mut words = Vec::new();
     for group in report.groups() {
@@ -223,7 +223,7 @@ fn in_groups(report: &Report, ids: &[&'static str]) -> String {
     words.join(", ")
 }
 
-/// The first few.
+/// Returns the first few ids, and the number of the others.
 fn listed(ids: &[&str]) -> String {
     let shown = ids[..ids.len().min(IDS)].join(", ");
     if ids.len() > IDS { format!("{shown} and {} more", ids.len() - IDS) } else { shown }

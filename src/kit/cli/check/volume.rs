@@ -1,4 +1,4 @@
-//! The volume that is mounted in the cases: from options, or from what kubectl applies.
+//! Volume that is mounted in the cases: from options, or from objects that kubectl applies.
 
 use super::wrong;
 use crate::cli::objects::{self, read_text, title};
@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Replaced in each case.
+/// Kubelet's root directory; replaced in each case.
 const ROOT: &str = "/var/lib/kubelet";
 
-/// The vendor of a driver that does not say.
+/// Vendor of a driver whose directory does not name one.
 const VENDOR: &str = "check.example";
 
 /// Where the volume is described.
@@ -37,7 +37,7 @@ pub(super) struct VolumeArguments {
 }
 
 impl VolumeArguments {
-    /// `None` if none is described.
+    /// Returns the volume; `None` if none is described.
     pub(super) fn read(&self, driver: &Path) -> Result<Option<PodVolume>> {
         if let Some(options) = &self.options {
             return self.of_options(options, driver).map(Some);
@@ -78,14 +78,14 @@ impl VolumeArguments {
     }
 }
 
-/// Whether the value of such an option is a list of mount options.
+/// Reports whether the value of an option is a list of mount options, judged by its name.
 pub(super) fn is_list(key: &str) -> bool {
     let key = key.to_lowercase();
     let rest = key.strip_prefix("mount").map_or(key.as_str(), |rest| rest.trim_start_matches(['_', '-']));
     ["options", "option", "opts", "opt"].contains(&rest)
 }
 
-/// What its directory calls a driver.
+/// Returns the driver name that the directory states.
 fn named(driver: &Path) -> Option<DriverName> {
     let directory = driver.parent()?.file_name()?;
     let named = directory.to_string_lossy().contains('~')
@@ -93,14 +93,14 @@ fn named(driver: &Path) -> Option<DriverName> {
     if named { DriverName::from_directory(directory).ok() } else { None }
 }
 
-/// After the file, or any if no driver can be called like it.
+/// Makes a driver name of the file name; if that is not valid, the name is `driver`.
 fn made_up(driver: &Path) -> Result<DriverName> {
     let file = driver.file_name().unwrap_or_default().to_string_lossy();
     let name = DriverName::parse(&format!("{VENDOR}/{file}"));
     Ok(name.or_else(|_| DriverName::parse(&format!("{VENDOR}/driver")))?)
 }
 
-/// The one that is meant for the driver.
+/// Returns the volume that is meant for the driver.
 fn choose(volumes: Vec<PodVolume>, driver: &Path) -> Result<PodVolume> {
     let all: BTreeSet<_> = filled(volumes.iter().map(|volume| volume.driver.to_string()));
     let (several, named) = (all.len() > 1, named(driver));
@@ -111,7 +111,7 @@ fn choose(volumes: Vec<PodVolume>, driver: &Path) -> Result<PodVolume> {
     };
     let mut meant: Vec<PodVolume> = Vec::new();
     for volume in volumes.into_iter().filter(is_meant) {
-        // Pods may share one: any of them will do.
+        // Pods may share a volume: any of these pods will do.
         if meant.iter().all(|other| other.name != volume.name || other.options.own != volume.options.own) {
             meant.push(volume);
         }
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// A volume of this driver, for a pod.
+    /// Returns a volume of this driver, for a pod.
     fn of(driver: &str, name: &str, pod: &str) -> PodVolume {
         let mut volume = volume("{}", None, "/p/x").unwrap();
         volume.driver = DriverName::parse(driver).unwrap();

@@ -1,4 +1,4 @@
-//! `up` and `down`: every operation of every volume, repeated where that was asked for.
+//! `up` and `down`: every operation of every volume, with retries if requested.
 
 use crate::cli::objects::title;
 use anyhow::{Result, ensure};
@@ -16,31 +16,31 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The part of the table that is no volume's.
+/// Name of the part of the table that belongs to no volume.
 const PODS: &str = "pods";
 
-/// One of a driver's operations.
+/// Operation of a driver.
 type Operation<'a> = &'a dyn Fn(&mut NodeDriver, &PodVolume) -> Journal;
 
-/// One run of the command.
+/// State of one run of the command.
 pub(super) struct Life<'a> {
     report: Report<'a>,
     driver_dir: PathBuf,
     node: String,
     terms: Terms,
     retries: usize,
-    /// Each is loaded once, and not again if that failed.
+    /// Drivers by name, each loaded once; `None` if that failed.
     drivers: BTreeMap<DriverName, Option<NodeDriver>>,
     fates: Vec<Fate>,
 }
 
-/// What became of one volume.
+/// Result for one volume.
 #[derive(Serialize)]
 struct Fate {
     volume: String,
     path: PathBuf,
     done: bool,
-    /// What the pod's Event would say.
+    /// Text of the pod's Event, if the volume failed.
     event: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Life<'a> {
         self.end("down")
     }
 
-    /// One operation after the other, up to the first that fails for good.
+    /// Runs one operation after the other, up to the first that fails for good.
     fn run(&mut self, volume: &PodVolume, operations: &[Operation<'_>]) -> Result<()> {
         if !self.load(volume)? {
             let event = format!("no volume plugin matched name {}", volume.driver);
@@ -102,7 +102,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Whether the volume's driver could be loaded.
+    /// Loads the volume's driver, once. Reports whether that succeeded.
     fn load(&mut self, volume: &PodVolume) -> Result<bool> {
         if !self.drivers.contains_key(&volume.driver) {
             let loaded = self.load_now(volume)?;
@@ -126,7 +126,7 @@ impl<'a> Life<'a> {
         Ok(driver)
     }
 
-    /// The Event of the last failure, if it never succeeds.
+    /// Runs an operation with retries. Returns the Event of the last failure if it never succeeds.
     fn repeat(&mut self, volume: &PodVolume, operation: Operation<'_>) -> Result<Option<String>> {
         let Some(Some(driver)) = self.drivers.get_mut(&volume.driver) else { return Ok(None) };
         let part = title(volume);
@@ -160,7 +160,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// Unless someone wants us to stop.
+/// Sleeps; fails if a signal asks the program to stop.
 fn sleep(time: Duration) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < time {

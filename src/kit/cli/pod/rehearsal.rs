@@ -1,4 +1,4 @@
-//! `--dry-run`: the calls, without a driver.
+//! `--dry-run`: prints the calls, and executes no driver.
 
 use crate::cli::objects::title;
 use anyhow::Result;
@@ -9,7 +9,7 @@ use flexvol_terminal::screen::Screen;
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// What `attach` would answer.
+/// Placeholder for the device that `attach` would return.
 const DEVICE: &str = "<device>";
 
 /// One call that would be made.
@@ -21,11 +21,11 @@ struct Planned {
     volume: String,
     driver: String,
     arguments: Vec<String>,
-    /// Only if the driver's `init` says that it attaches.
+    /// True if the call is made only for a driver whose `init` says that it attaches.
     if_it_attaches: bool,
 }
 
-/// Prints the calls of all volumes, those that bring up or those that take down.
+/// Prints the calls for all volumes: those that bring them up, or those that take them down.
 pub(super) fn print(screen: &mut Screen, volumes: &[PodVolume], node: &str, up: bool) -> Result<ExitCode> {
     let planned = plan(volumes, node, up)?;
     if screen.wants_json() {

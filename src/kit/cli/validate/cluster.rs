@@ -1,4 +1,4 @@
-//! What a cluster has, by the user's own kubectl: its configuration, its rights, its way there.
+//! Reads a cluster's objects with the user's own kubectl: its configuration, rights and connection.
 
 use crate::validate::Gathered;
 use anyhow::{Context as _, Result};
@@ -8,15 +8,15 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// What kubectl calls when somebody types `kubectl flexvol`.
+/// Program that kubectl executes for `kubectl flexvol`.
 const PLUGIN: &str = "kubectl-flexvol";
 
-/// Pods first: what one names and is not there later was not there.
+/// Pods come first: an object that a pod names and that a later list lacks did not exist.
 const OBJECTS: [&str; 5] = ["get", "pod,pvc,pv,storageclass", "--all-namespaces", "--output", "json"];
 
 const MAY_LIST_SECRETS: [&str; 5] = ["auth", "can-i", "list", "secrets", "--all-namespaces"];
 
-/// Those that can be no driver's are many, and are not asked for.
+/// Secrets of types that no driver has are numerous, and are left out.
 const SECRETS: [&str; 6] = [
     "get",
     "secret",
@@ -41,13 +41,13 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Whether a cluster is meant by a command line that names no file.
+    /// Reports whether a command line without files means a cluster.
     pub(super) fn is_meant(&self, program: &OsStr) -> bool {
         let is_plugin = Path::new(program).file_name() == Some(PLUGIN.as_ref());
         is_plugin || self.wanted || self.context.is_some() || self.kubeconfig.is_some()
     }
 
-    /// All that it has. Whether its Secrets were among it.
+    /// Gathers all objects. Returns true if this includes the Secrets.
     pub(super) fn gather(&self, gathered: &mut Gathered) -> Result<bool> {
         let missing = || {
             Failure::new(Code::ToolMissing, "there is no kubectl in $PATH: install it, or name files with -f")

@@ -1,4 +1,4 @@
-//! What would become of volumes that flexvol took over, for people.
+//! Prints the effects on volumes that flexvol would take over, for people.
 
 use crate::validate::{Outcome, TakenOver};
 use anyhow::Result;
@@ -7,10 +7,10 @@ use flexvol_terminal::screen::{Screen, Tone, counted, wrap};
 
 const NAMES: usize = 9;
 
-/// Of how many volumes the names are shown.
+/// Limit for the volume names of one change.
 const NAMED: usize = 4;
 
-/// Prints it driver by driver.
+/// Prints the effects, driver by driver.
 pub(super) fn print(screen: &mut Screen, all: &[TakenOver]) -> Result<()> {
     for driver in all {
         screen.heading(&printable(&title(driver)))?;
@@ -69,7 +69,7 @@ fn named(volumes: &[String]) -> String {
     }
 }
 
-/// One name and its text, broken between words.
+/// Prints a name and its text, wrapped between words.
 fn fact(screen: &mut Screen, name: &str, tone: Option<Tone>, text: &str) -> Result<()> {
     let wrapped = wrap(&printable(text), NAMES + 1, screen.width() - 1);
     let name = format!("{name:<NAMES$}");

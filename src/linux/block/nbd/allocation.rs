@@ -1,7 +1,7 @@
-//! What a server says of an export's blocks: the context `base:allocation` of NBD's protocol
+//! Block status of an export, from its server: the context `base:allocation` of NBD's protocol
 //! document.
 //!
-//! A connection of its own asks, because the kernel's cannot, and ends when all is said.
+//! A separate connection asks, because the kernel's cannot, and ends after the last answer.
 
 use super::{ACK, Talk, answer, ask, begin_options, go, take};
 use crate::block::block_status::Zeros;
@@ -11,16 +11,16 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-/// Options: replies in pieces, and which contexts are asked about.
+/// Options: replies in pieces, and contexts to ask about.
 const STRUCTURED_REPLY: u32 = 8;
 const SET_META_CONTEXT: u32 = 10;
 
-/// Its answer: a context by its number.
+/// Answer to that option: a context and its number.
 const META_CONTEXT: u32 = 4;
 
 const CONTEXT: &str = "base:allocation";
 
-/// A request, and what begins a reply in pieces.
+/// Magic numbers of a request, and of a reply in pieces.
 const REQUEST: u32 = 0x2560_9513;
 const PIECE: u32 = 0x668e_33ef;
 
@@ -28,25 +28,25 @@ const PIECE: u32 = 0x668e_33ef;
 const DISCONNECT: u16 = 2;
 const BLOCK_STATUS: u16 = 7;
 
-/// A piece that tells of blocks, and the mark of the last piece.
+/// Kind of a piece about blocks, and flag of the last piece.
 const OF_BLOCKS: u16 = 5;
 const LAST: u16 = 1;
 
-/// Zero is read there.
+/// Flag of blocks that read as zero.
 const ZERO: u32 = 2;
 
-/// How much is asked about at once: a multiple of every block size.
+/// Size of the range in one request, in bytes: a multiple of every block size.
 const STEP: u64 = 1 << 30;
 
-/// No server answers with more.
+/// Limit for a piece, in bytes.
 const LONGEST: u32 = 2 << 20;
 
-/// Where the export reads as zero, as far as its server knows and time allows: an older server
-/// knows nothing.
+/// Returns the ranges of the export that read as zero, as far as its server knows and time allows.
+/// An older server knows none.
 #[must_use]
 pub fn zeros(socket: OwnedFd, name: &str, deadline: &Deadline) -> Zeros {
     let mut zeros = Zeros::default();
-    // What was said before an error counts.
+    // Answers before an error count.
     let _ = ask_all(&mut Talk { socket: socket.into(), deadline }, name, &mut zeros);
     zeros
 }
@@ -66,7 +66,7 @@ fn ask_all(talk: &mut (impl Read + Write), name: &str, zeros: &mut Zeros) -> Res
     Ok(talk.write_all(&asked_all)?)
 }
 
-/// The number of the context for this connection.
+/// Returns the number of the context for this connection.
 fn negotiate(talk: &mut (impl Read + Write), name: &str) -> Result<u32> {
     let length = |text: &str| u32::try_from(text.len()).map(u32::to_be_bytes);
     let one = 1_u32.to_be_bytes();
@@ -89,11 +89,11 @@ fn negotiate(talk: &mut (impl Read + Write), name: &str) -> Result<u32> {
 fn request(command: u16, Range { start, end }: Range<u64>) -> Result<Vec<u8>> {
     let length = u32::try_from(end - start)?;
     let begin = [&REQUEST.to_be_bytes()[..], &[0, 0], &command.to_be_bytes()].concat();
-    // The cookie is where it begins.
+    // The cookie is the beginning of the range.
     Ok([&begin[..], &start.to_be_bytes(), &start.to_be_bytes(), &length.to_be_bytes()].concat())
 }
 
-/// Where the server has come to: it need not describe all that it is asked about.
+/// Asks once. Returns the position that the server has reached: it may describe only a part.
 fn ask_one(
     talk: &mut (impl Read + Write),
     context: u32,
@@ -120,8 +120,8 @@ fn ask_one(
     }
 }
 
-/// Its number, then length and state of one extent after the other. Of the last more may be told
-/// than was asked.
+/// Reads a piece: the context's number, then length and state of one extent after the other.
+/// The last extent may be longer than the request.
 fn learn(said: &[u8], context: u32, Range { start, end }: Range<u64>, zeros: &mut Zeros) -> Result<u64> {
     let (words, _) = said.as_chunks::<4>();
     let mut words = words.iter().map(|word| u32::from_be_bytes(*word));
@@ -148,7 +148,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
-    /// A server that says this, whatever it hears.
+    /// Server that sends this, whatever it receives.
     struct Script(Cursor<Vec<u8>>);
 
     impl Read for Script {
@@ -207,7 +207,7 @@ mod tests {
             piece(LAST, OF_BLOCKS, 0, &[7, half, 3]),
             piece(0, OF_BLOCKS, rest, &[7, 4096, 0]),
             piece(LAST, 0, rest, &[]),
-            // More than was asked for.
+            // The extent is longer than the request.
             piece(LAST, OF_BLOCKS, rest + 4096, &[7, GIBIBYTE, 2]),
         ]);
         assert!(all, "{zeros:?}");
@@ -227,7 +227,7 @@ mod tests {
         ] {
             assert_eq!(hears(std::slice::from_ref(&wrong)), (Zeros::default(), false), "{wrong:?}");
         }
-        // A hole that is not said to read as zero.
+        // A hole that is not marked as zero.
         assert_eq!(hears(&[piece(LAST, OF_BLOCKS, 0, &[7, GIBIBYTE, 1])]).0, Zeros::default());
         let old = [[&GREETING[..], &[0, 3]].concat(), option(STRUCTURED_REPLY, UNSUPPORTED, &[])].concat();
         assert!(ask_all(&mut Script(Cursor::new(old)), "web", &mut Zeros::default()).is_err());
@@ -240,7 +240,7 @@ mod tests {
         let file = File::create_new(&image).unwrap();
         file.set_len(1 << 40).unwrap();
         file.write_all_at(&[1; 4096], 5 << 30).unwrap();
-        // It ends with its first client.
+        // The server ends with its first client.
         #[expect(clippy::disallowed_methods, reason = "the server of a test")]
         let started = Command::new("qemu-nbd")
             .args(["--format=raw", "--read-only", "--export-name=web"])

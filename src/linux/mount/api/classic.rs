@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use sys_mount::{Mount, MountFlags as Classic};
 use zeroize::Zeroizing;
 
-/// The target itself, opened: mount(2) would follow a symlink there.
+/// Opens the target itself, because mount(2) would follow a symlink there.
 pub(super) fn target(place: &Place) -> Result<(OwnedFd, PathBuf)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(place.parent(), place.name(), flags, Mode::empty())?;
@@ -25,8 +25,9 @@ pub(super) fn target(place: &Place) -> Result<(OwnedFd, PathBuf)> {
 pub(super) fn mount(new: &NewMount<'_>, place: &Place) -> Result<()> {
     let (_fd, target) = target(place)?;
     let data = data(new)?;
-    // mount(2) makes the superblock read-only along with the mount, and other views of the device
-    // with it. Only where that is meant; otherwise this mount alone is made so, on top.
+    // mount(2) makes the superblock read-only along with the mount, and so every other mount of the
+    // device. The flag is passed here only if that is wanted. Otherwise only this mount becomes
+    // read-only, in a second step.
     let flags = flags_of(MountFlags { read_only: new.superblock_read_only, ..new.flags });
     let mount = Mount::builder().fstype(new.file_system).flags(flags).data(data.as_str());
     mount.mount(new.source, &target).map_err(process::refused)?;
@@ -36,7 +37,7 @@ pub(super) fn mount(new: &NewMount<'_>, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// All options in one string. Only cifs has a way to say that a comma is none: two of them.
+/// Joins all options into one string. Only cifs can escape a comma: as two commas.
 fn data(new: &NewMount<'_>) -> Result<Zeroizing<String>> {
     let mut data = Zeroizing::new(String::new());
     for option in new.options {
@@ -59,7 +60,7 @@ fn data(new: &NewMount<'_>) -> Result<Zeroizing<String>> {
     Ok(data)
 }
 
-/// Gives the mount on top at `place` its flags, and not the file system below it.
+/// Sets the flags of the mount on top at `place`, not those of the file system below it.
 pub(super) fn reflag(place: &Place, flags: MountFlags) -> Result<()> {
     let flags = Classic::BIND | Classic::REMOUNT | flags_of(flags);
     Ok(Mount::builder().fstype("none").flags(flags).mount("none", place.through_parent()).map(drop)?)
@@ -81,8 +82,8 @@ fn flags_of(flags: MountFlags) -> Classic {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
 }
 
-/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin
-/// forbade there would be allowed here.
+/// Combines the requested flags with the flags of the source's mount. A remount replaces all flags:
+/// without this, the new mount would allow what the admin forbade on the source.
 fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
     let there = fstatvfs(bind.source)?.f_flag;
     let forbidden = |flag| there.contains(flag);
@@ -98,7 +99,7 @@ fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
 
 pub(super) fn bind(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     if bind.recursive {
-        // The flags would reach only the topmost mount: those below would keep theirs.
+        // The flags would apply only to the topmost mount: the mounts below would keep theirs.
         let text = "a recursive bind needs Linux 5.12: set option recursive to false";
         return Err(Failure::new(Code::ToolMissing, text).into());
     }
@@ -110,8 +111,8 @@ pub(super) fn bind(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     reflag(place, flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
 }
 
-/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top:
-/// older kernels cannot reach those inside it at once.
+/// Adds restricting flags. A remount replaces all flags, so the current ones are passed again.
+/// Changes only the mount on top: older kernels cannot change those inside it at once.
 pub(super) fn restrict(place: &Place, flags: MountFlags) -> Result<()> {
     let there = fstatvfs(target(place)?.0)?.f_flag;
     let has = |flag| there.contains(flag);

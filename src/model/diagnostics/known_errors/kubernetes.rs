@@ -1,4 +1,5 @@
-//! What Kubernetes says of volumes before any driver is called, and of what is no FlexVolume.
+//! Texts of Kubernetes about volumes, before any driver is called, and about other kinds of
+//! volumes.
 
 use super::super::KnownError;
 use super::super::Sign::Kubelet;
@@ -172,7 +173,7 @@ pub(super) const ALL: &[KnownError] = &[
     },
 ];
 
-/// What says whose volume it is and little else.
+/// Texts that show the kind of volume and little else.
 pub(super) const OF_OTHERS: &[KnownError] = &[
     KnownError {
         id: "detach-timeout",

@@ -1,4 +1,4 @@
-//! What the kernel's numbers mean when a share cannot be mounted.
+//! Meanings of the kernel's numbers when a share cannot be mounted.
 
 use super::super::KnownError;
 use super::super::Share::{Ceph, Nfs, Smb};

@@ -1,11 +1,11 @@
-//! What clients of storage and the kernel say, each in words of its own.
+//! Texts of storage clients and of the kernel, each with its own words.
 
 use super::super::KnownError;
 use super::super::Sign::Words;
 use super::{DOCTOR, LOGS, STATUS, VALIDATE};
 
 pub(super) const ALL: &[KnownError] = &[
-    // --- the device and what is on it
+    // --- the device and its content
     KnownError {
         id: "fs-damaged",
         sign: Words(&[

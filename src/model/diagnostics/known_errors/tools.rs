@@ -1,5 +1,5 @@
-//! What the tools of mounts, file systems, volume groups and network block devices say of
-//! themselves: what only one of them says, before what many say.
+//! Texts of tools for mounts, file systems, volume groups and network block devices. Texts of a
+//! single tool come before those of many tools.
 
 use super::super::KnownError;
 use super::super::Sign::Words;

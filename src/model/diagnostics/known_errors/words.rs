@@ -1,4 +1,4 @@
-//! What the kernel and its helpers say, and our own drivers.
+//! Texts of the kernel, of its helpers and of our own drivers.
 
 use super::super::KnownError;
 use super::super::Sign::{Kubelet, Words};
@@ -7,7 +7,7 @@ use super::{DOCTOR, LOGS, PROBE, STATUS, VALIDATE};
 pub(super) const ALL: &[KnownError] = &[
     KnownError {
         id: "unknown-option",
-        // Our drivers' own words say all of it, here and in the next three.
+        // Our drivers' own words say everything, here and in the next three.
         sign: Kubelet(&["unknown option"]),
         cause: "the volume has an option that the driver, or the program it runs, does not know",
         fix: "correct the option that the message names, or leave it out; flexvol explain DRIVER lists those of flexvol's",
@@ -148,7 +148,7 @@ pub(super) const ALL: &[KnownError] = &[
             "resource busy",
             "is in use by…(pid",
             "is still mounted by other references",
-            // LVM, of what is to be removed or deactivated.
+            // LVM's words for a volume or a group that is to be removed or deactivated.
             "logical volume…in use.",
             "can't deactivate volume group…open logical volume",
         ]),

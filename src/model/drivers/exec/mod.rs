@@ -1,8 +1,8 @@
 //! `exec`: any script as a safe driver.
 //!
-//! The side file says which command serves which verb; the deadline, the lock, the look at the
-//! mount table before and after, the undo and the reply are flexvol's. There is no shell, so no
-//! option can become a command:
+//! The side file names the command for each verb. flexvol adds the deadline, the lock, the check of
+//! the mount table before and after, the rollback and the reply. There is no shell, so no option
+//! can become a command:
 //!
 //! ```json
 //! {"driver": "exec", "exec": {
@@ -10,38 +10,40 @@
 //!     "options": ["server"], "fileSystem": "fuse.sharefs"}}
 //! ```
 //!
-//! Placeholders, filled in word by word:
+//! Placeholders, replaced in each word of a command separately:
 //!
 //! * `{target}` `{device}` `{node}` `{newBytes}` `{oldBytes}`: the verb's own arguments;
-//! * `{volume}` `{fsType}` `{access}` (`ro` or `rw`), `{option.NAME}`: where kubelet sends options;
-//! * `{fsGroup}` `{pod.name}` `{pod.namespace}` `{pod.uid}` `{serviceAccount}`: in `mount` alone;
-//! * `{secret.KEY}`, in `mount` alone and at the end of an argument: the path of a file only the
-//!   command can read and that is gone with it.
+//! * `{volume}` `{fsType}` `{access}` (`ro` or `rw`), `{option.NAME}`: in verbs that get options
+//!   from kubelet;
+//! * `{fsGroup}` `{pod.name}` `{pod.namespace}` `{pod.uid}` `{serviceAccount}`: in `mount` only;
+//! * `{secret.KEY}`, in `mount` only and at the end of an argument: the path of a file that only
+//!   the command can read and that disappears when the command ends.
 //!
-//! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{`
-//! and `}}` are a brace. A value may not begin an argument with `-`, so that no tenant can add a
-//! flag. One without a `?` that a verb never has a value for is found at the first `mount`, not
-//! when a pod is to be ended.
+//! A `?` before the closing brace (`{option.port?}`) drops the whole argument if there is no value.
+//! `{{` and `}}` are a literal brace. A value may not begin an argument with `-`, so that no tenant
+//! can add a flag. A placeholder without `?` for which its verb never has a value is reported at
+//! the first `mount`, not when a pod ends.
 //!
-//! With `exec.capabilities.attach` there must be a command for `mountdevice`: without, kubelet
-//! would format and mount the device by itself, and nobody could tell whose it is. kubelet shows
-//! what that mounted to every pod whose volume has the same name, and two volumes can have one:
-//! `exec.identity` says what the volume is called by its storage, as in `"identity":
-//! "{option.server}/{option.share}"`. Where another is mounted for the node, `mount` and `expandfs`
-//! fail. Without it, volumes with other options are others.
+//! With `exec.capabilities.attach`, a command for `mountdevice` is required: without it, kubelet
+//! would format and mount the device itself, and flexvol could not tell which volume the mount
+//! belongs to. kubelet shows what `mountdevice` mounted to every pod whose volume has the same
+//! name, and two volumes can have the same name. `exec.identity` names the volume as its storage
+//! does, for example `"identity": "{option.server}/{option.share}"`. If another volume is mounted
+//! for the node, `mount` and `expandfs` fail. Without `exec.identity`, volumes with different
+//! options are different volumes.
 //!
-//! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach`
-//! and `waitforattach` print the device, `isattached` prints `true` or `false`, `getvolumename` the
-//! name: one line of standard output and nothing else there. `unmount` is optional: whatever the
-//! command does, flexvol unmounts what is left at the target.
+//! A command succeeds if it exits with 0; otherwise its output is the reason for the failure.
+//! `attach` and `waitforattach` print the device, `isattached` prints `true` or `false`,
+//! `getvolumename` prints the name: one line on standard output and nothing else. `unmount` is
+//! optional: flexvol always unmounts what the command leaves at the target.
 //!
-//! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev`
-//! say otherwise, and is read-only if the volume is, whatever the command did about `{access}`;
-//! what it made stricter stays so.
+//! A mount by the command gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev`
+//! say otherwise. It is read-only if the volume is, even if the command ignores `{access}`.
+//! Stricter flags that the command set stay.
 //!
-//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's
-//! descriptors, but lives in kubelet's cgroup: a restart of kubelet's service ends it and its mount
-//! is dead, unless the command itself starts it with `systemd-run --scope`.
+//! A daemon that the command starts and leaves running, as FUSE does, inherits no descriptors of
+//! kubelet, but stays in kubelet's cgroup: a restart of kubelet's service kills it and its mount is
+//! dead, unless the command itself starts it with `systemd-run --scope`.
 
 pub mod settings;
 mod template;
@@ -100,7 +102,7 @@ impl Driver for Exec {
         Example { option: Some(("share", "web")), ..Example::default() }
     }
 
-    /// None of its own: the side file's `exec.options` names them.
+    /// Returns no options: the side file's `exec.options` names them.
     fn options(&self) -> &'static [OptionSpec] {
         &[]
     }
@@ -115,15 +117,15 @@ impl Driver for Exec {
         settings.exec.as_ref().map(|exec| exec.capabilities).unwrap_or_default().into()
     }
 
-    /// The first word of every command.
+    /// Returns the first word of every command.
     fn programs<'a>(&self, settings: &'a Settings) -> Vec<&'a str> {
         let commands = settings.exec.iter().flat_map(|exec| exec.commands.values());
         let programs: BTreeSet<_> = filled(commands.filter_map(|words| words.first()).map(String::as_str));
-        // One that a volume completes is known with the volume.
+        // A program name with a placeholder is known only together with a volume.
         programs.into_iter().filter(|program| !program.contains(['{', '}'])).collect()
     }
 
-    /// Every command is read: a slip in `unmount` must not wait for the end of the first pod.
+    /// Checks every command: a mistake in `unmount` must not stay hidden until the first pod ends.
     fn check(&self, settings: &Settings) -> Result<()> {
         let config = config(settings)?;
         for (name, words) in &config.commands {
@@ -211,8 +213,8 @@ fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &ExecS
     Err(Failure::options(format!("unknown option {key:?}: {hint}")))
 }
 
-/// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and
-/// waits for ever for one that is promised and not there.
+/// Checks that the commands match the capabilities that `init` promises: kubelet calls no verb that
+/// is not promised, and waits forever for a promised verb that is missing.
 fn check_capabilities(config: &ExecSettings) -> Result<()> {
     let has = |verb: Verb| config.commands.contains_key(verb.name());
     let complain = |text: String| Err(Failure::options(format!("{SIDE_FILE}: {text}")));
@@ -236,23 +238,23 @@ fn check_capabilities(config: &ExecSettings) -> Result<()> {
     }
 }
 
-/// kubelet has what `mountdevice` mounts for a volume of this name shown to every pod that names
-/// one so.
+/// Returns a step that checks the volume that is mounted for the node: kubelet shows what
+/// `mountdevice` mounted to every pod whose volume has the same name.
 fn expect_staged(target: &TargetPath, request: &Request<'_>) -> Result<Option<Step>> {
     let staged = VolumeDir::of(target).staged();
     let source = identity(request)?;
     Ok(staged.filter(|_| stages(request.settings)).map(|staged| Step::ExpectStaged { staged, source }))
 }
 
-/// No name of a volume is longer: its record has to be read again.
+/// Limit for the name of a volume, in bytes, so that its record can be read back.
 const LONGEST_NAME: usize = 1024;
 
-/// Whether a command mounts the volume once for the node.
+/// Reports whether a command mounts the volume once for the node.
 fn stages(settings: &Settings) -> bool {
     settings.exec.as_ref().is_some_and(|exec| exec.commands.contains_key(Verb::MountDevice.name()))
 }
 
-/// What tells the volume from others: what the admin says, or else all its options.
+/// Returns what identifies the volume: `exec.identity` of the admin, or else all its options.
 fn identity(request: &Request<'_>) -> Result<Source> {
     let config = config(request.settings)?;
     let values = Values::default().options(request.options);
@@ -298,8 +300,8 @@ fn mounting(verb: Verb, target: &TargetPath, request: &Request<'_>, values: &Val
     })
 }
 
-/// The command is the admin's, and so are nosuid and nodev: the policy lifts them for all its
-/// volumes.
+/// Returns the flags of the mount. The admin decides on the command, and on nosuid and nodev: the
+/// policy can remove them for all volumes of the driver.
 fn flags(request: &Request<'_>) -> MountFlags {
     let policy = &request.settings.policy;
     MountFlags {
@@ -310,7 +312,7 @@ fn flags(request: &Request<'_>) -> MountFlags {
     }
 }
 
-/// The command is optional, and only the first word on the matter.
+/// Plans an unmount. The command is optional; flexvol's own unmount always follows it.
 fn unmounting(verb: Verb, target: &TargetPath, settings: &Settings) -> Result<Plan> {
     let mut plan = Plan::unmount(target);
     if config(settings).and_then(|config| command(verb, config)).is_ok() {
@@ -359,7 +361,7 @@ fn run(verb: Verb, settings: &Settings, values: &Values<'_>) -> Result<Run> {
     Ok(Run { argv, secrets, secrets_on_stdin, mounts: None, flags: None, unmounts: None, answer })
 }
 
-/// What the placeholders stand for in one call.
+/// Values of the placeholders in one call.
 #[derive(Default)]
 struct Values<'a> {
     plain: BTreeMap<&'static str, String>,
@@ -396,7 +398,7 @@ impl<'a> Values<'a> {
         refuse_unknown(self.given.iter().flat_map(|options| options.own.keys()), config)
     }
 
-    /// The value of a placeholder; none if the call has none.
+    /// Returns the value of a placeholder, or `None` if the call has none.
     fn value(&self, name: &str) -> Option<&str> {
         let value = match name.strip_prefix("option.") {
             Some(key) => self.given.and_then(|options| options.own.get(key)),

@@ -1,4 +1,4 @@
-//! What the admin says to the `exec` driver in its side file.
+//! Settings of the `exec` driver in its side file.
 
 use crate::json_object::{members, mistake, plain};
 use flexvol_protocol::failure::Result;
@@ -12,19 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct ExecSettings {
     /// Program and arguments by verb. `mount` is required; no shell is involved.
     pub commands: BTreeMap<String, Vec<String>>,
-    /// The options a volume may give; others are refused.
+    /// Options that a volume may set; others are refused.
     pub options: BTreeSet<String>,
-    /// Whether the commands read the volume's secrets from standard input.
+    /// True if the commands read the volume's secrets from standard input.
     pub secrets_on_stdin: bool,
-    /// What the volume is called by its storage, of the options that name it: two volumes of
-    /// different names are never taken for each other, also where kubelet does, by a PV or a pod
-    /// that calls its volume the same. Absent, volumes with other options are other volumes.
+    /// Name of the volume on its storage, made of the options that identify it. Volumes with
+    /// different names are never confused, even if a PV or a pod gives them the same name in
+    /// kubelet. If absent, volumes with different options are different volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// The file system type that must be at the target after `mount`; absent accepts any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// What `init` answers.
+    /// Capabilities that `init` reports.
     pub capabilities: ExecCapabilities,
 }
 
@@ -42,15 +42,15 @@ members!(ExecSettings {
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "kubelet's own five")]
 pub struct ExecCapabilities {
-    /// The attach verbs exist.
+    /// True if the attach verbs exist.
     pub attach: bool,
-    /// The mounted file system stores labels.
+    /// True if the mounted file system stores labels.
     pub selinux_relabel: bool,
-    /// statfs of the mount never hangs.
+    /// True if statfs of the mount never hangs.
     pub supports_metrics: bool,
-    /// kubelet shall chown the volume to the pod's fsGroup.
+    /// True if kubelet should chown the volume to the pod's fsGroup.
     pub fs_group: bool,
-    /// `expandfs` is wanted.
+    /// True if kubelet should call `expandfs`.
     #[serde(rename = "requiresFSResize")]
     pub requires_fs_resize: bool,
 }
@@ -76,7 +76,7 @@ impl From<ExecCapabilities> for Capabilities {
 }
 
 impl ExecSettings {
-    /// Words that would do nothing are refused: who wrote them believes that they do.
+    /// Refuses commands that would never run: their author would believe that they do.
     pub(crate) fn check(&self) -> Result<()> {
         self.commands.keys().try_for_each(|name| match Verb::parse(name.as_ref()) {
             None => Err(mistake(&format!("exec.commands: {name:?} is not a verb of kubelet's"))),

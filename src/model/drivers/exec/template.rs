@@ -1,4 +1,4 @@
-//! The words of a command and their placeholders.
+//! Words of a command and their placeholders.
 
 use super::Values;
 use crate::plan::Word;
@@ -6,7 +6,7 @@ use crate::settings::SIDE_FILE;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::{Argument, Verb};
 
-/// What a word is made of.
+/// Part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
@@ -15,7 +15,7 @@ enum Part {
 
 const SECRET: &str = "secret.";
 
-/// Whether `verb` can have a value for every placeholder; an optional one is merely dropped.
+/// Checks that `verb` can have a value for every placeholder; an optional one is just dropped.
 pub(super) fn check(verb: Verb, words: &[String]) -> Result<()> {
     let complain = |why: String| Failure::options(format!("{SIDE_FILE}: exec.commands.{verb}: {why}"));
     for word in words {
@@ -34,7 +34,7 @@ pub(super) fn check(verb: Verb, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The same for the name of a volume, which is made of the options that every verb has.
+/// Checks the template for the name of a volume: it may use options only, which every verb has.
 pub(super) fn check_identity(word: &str) -> Result<()> {
     let complain = |why: String| Failure::options(format!("{SIDE_FILE}: exec.identity: {why}"));
     for part in parse(word).map_err(complain)? {
@@ -46,7 +46,7 @@ pub(super) fn check_identity(word: &str) -> Result<()> {
     Ok(())
 }
 
-/// The words of one call; an optional placeholder without value drops its word.
+/// Returns the words of one call; an optional placeholder without a value drops its word.
 pub(super) fn fill(words: &[String], values: &Values<'_>) -> Result<Vec<Word>> {
     words.iter().filter_map(|word| fill_word(word, values).transpose()).collect()
 }
@@ -83,7 +83,7 @@ fn without_nul(text: String) -> Result<String> {
     Ok(text)
 }
 
-/// Takes a word apart. `{{` and `}}` are one brace, a brace that stands alone is itself.
+/// Splits a word into its parts. `{{` and `}}` are one brace; a single brace stands for itself.
 fn parse(word: &str) -> Result<Vec<Part>, String> {
     let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), word);
     while let Some(at) = rest.find(['{', '}']) {
@@ -114,7 +114,7 @@ fn value(name: &str) -> Result<Part, String> {
     Ok(Part::Value { name: name.into(), optional })
 }
 
-/// Whether kubelet ever sends `verb` with such a value.
+/// Reports whether kubelet ever sends `verb` with such a value.
 fn is_available(verb: Verb, name: &str) -> bool {
     let has = |argument: Argument| verb.spec().arguments.contains(&argument);
     match name {

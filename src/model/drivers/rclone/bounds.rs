@@ -1,17 +1,17 @@
-//! How much of the node a volume's options may ask rclone to use.
+//! Limits for the resources of the node that a volume's options may request from rclone.
 
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::mount_options::FsOption;
 use flexvol_protocol::quantity::Quantity;
 
-/// How much of a file that is read rclone may have in memory: of each that is open.
+/// Limit for rclone's buffer in memory, in bytes, for each file that is open for reading.
 const BUFFER: u64 = 128 << 20;
 
-/// How many files it may store at a time.
+/// Limit for files that rclone stores at the same time.
 const TRANSFERS: u64 = 64;
 
-/// A size as rclone reads it, rounded up: without a unit it is in KiB, and every unit is a power of
-/// 1024.
+/// Parses a size as rclone does, rounded up: without a unit it is in KiB, and every unit is a power
+/// of 1024.
 fn bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -27,7 +27,7 @@ fn bytes(text: &str) -> Option<u64> {
     whole.checked_mul(1 << (10 * exponent))
 }
 
-/// Refuses more of the node than a volume may have.
+/// Refuses options that request more of the node than a volume may have.
 pub(super) fn check(further: &[FsOption], cache: u64) -> Result<()> {
     for (key, limit) in [("vfs-cache-max-size", cache), ("buffer-size", BUFFER), ("transfers", TRANSFERS)] {
         let given = further.iter().filter(|option| option.key == key);

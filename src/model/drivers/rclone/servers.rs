@@ -1,5 +1,5 @@
-//! Which servers rclone talks to: every option and every key of the Secret that says where, for the
-//! policy.
+//! Servers that rclone talks to, for the policy: every option and every key of the Secret that
+//! names a server.
 
 use crate::server;
 use flexvol_protocol::Options;
@@ -9,7 +9,8 @@ use flexvol_protocol::secret::Secret;
 /// Reads the host out of a value.
 type Reader = fn(&str) -> Result<String, String>;
 
-/// How rclone says where the server is. One of them is in the Secret, because it holds a signature.
+/// Options by which rclone finds the server. One of them is in the Secret, because it holds a
+/// signature.
 const PLACES: [(&str, Reader); 7] = [
     ("host", server::host),
     ("hostname", server::host),
@@ -23,8 +24,8 @@ const PLACES: [(&str, Reader); 7] = [
 const SIGNED: &str = "sas_url";
 const ACCOUNT: &str = "service_account_credentials";
 
-/// All that a key of Google's holds. rclone reads keys in upper and lower case, and with some
-/// letters of other alphabets; here they are spelled in one way.
+/// All fields of a Google service account key. rclone reads their names in upper and lower case,
+/// and with some letters of other alphabets; here only this spelling is accepted.
 const OF_ACCOUNT: [&str; 11] = [
     "type",
     "project_id",
@@ -39,7 +40,7 @@ const OF_ACCOUNT: [&str; 11] = [
     "universe_domain",
 ];
 
-/// The servers of a volume; the kind of store where that is the server.
+/// Returns the servers of a volume, or the kind of store if the kind determines the server.
 pub(super) fn of(kind: &str, known: &[&str], volume: &Options) -> Result<Vec<String>> {
     well_formed(kind, volume)?;
     let given = |key: &str| option(volume, key);
@@ -51,7 +52,7 @@ pub(super) fn of(kind: &str, known: &[&str], volume: &Options) -> Result<Vec<Str
             _ => (format!("option \"backend.{key}\""), given(key)),
         };
         let Some(text) = text.filter(|text| !text.is_empty()) else { continue };
-        // A signature is secret.
+        // The error must not repeat the text: its signature is secret.
         let read =
             read(text).map_err(|why| if *key == SIGNED { "it is not a URL of HTTP".into() } else { why });
         servers.push(read.map_err(|why| Failure::options(format!("{what}: {why}")))?);
@@ -79,7 +80,7 @@ fn one_line(secret: &Secret) -> Option<&str> {
     str::from_utf8(secret.expose()).ok().map(|text| text.trim_end_matches(['\r', '\n']))
 }
 
-/// What becomes a part of an address must not become more of it.
+/// Refuses values that would add more than one part to the address in which they are used.
 fn well_formed(kind: &str, volume: &Options) -> Result<()> {
     let wrong = |key: &str, must: &str| Failure::options(format!("option \"backend.{key}\" must be {must}"));
     if option(volume, "port").is_some_and(|text| server::port(text).is_err()) {
@@ -108,14 +109,14 @@ fn well_formed(kind: &str, volume: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Who is asked for a token of a service account, where that is not Google.
+/// Returns the servers that issue tokens for a service account, unless they are Google's.
 fn of_account(kind: &str, volume: &Options) -> Result<Vec<String>> {
     let wrong = || {
         let text = "secret key \"service_account_credentials\" is not the key of a service account, as Google hands it out: store that file";
         Failure::options(text)
     };
     let Some(secret) = volume.secrets.get(ACCOUNT).filter(|secret| !secret.expose().is_empty()) else {
-        // Without one it would take the node's own.
+        // Without a key, rclone would use the node's own.
         return match option(volume, "anonymous") {
             Some("true") => Ok(Vec::new()),
             _ if kind != "google cloud storage" => Ok(Vec::new()),
@@ -124,7 +125,7 @@ fn of_account(kind: &str, volume: &Options) -> Result<Vec<String>> {
             )),
         };
     };
-    // Nothing else names a server: rclone itself refuses it.
+    // Only JSON can name a server: rclone itself refuses any other text.
     if !secret.expose().trim_ascii_start().starts_with(b"{") {
         return Ok(Vec::new());
     }
@@ -145,8 +146,8 @@ fn of_account(kind: &str, volume: &Options) -> Result<Vec<String>> {
     Ok(token.into_iter().chain(domain).collect())
 }
 
-/// Refuses keys of a Secret that `secrets()` does not name: what says where the server is never is
-/// among these.
+/// Refuses keys of a Secret that `secrets()` does not name, such as those that say where the server
+/// is.
 pub(super) fn check_secret(known: &[&str], volume: &Options) -> Result<()> {
     let taken = super::FROM_SECRET;
     match known.iter().find(|key| volume.secrets.contains_key(**key) && !taken.contains(key)) {

@@ -2,24 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A logical volume in a volume group that the node sees. Both have names that LVM takes.
+/// Logical volume in a volume group that the node sees. LVM accepts both names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogicalVolume {
-    /// The volume group.
+    /// Name of the volume group.
     pub group: String,
-    /// The logical volume.
+    /// Name of the logical volume.
     pub volume: String,
-    /// Make it with so many bytes if there is none.
+    /// Size in bytes of the volume to make if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// The thin pool of the group that a new one is made in.
+    /// Thin pool of the group for a new volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thin_pool: Option<String>,
 }
 
 impl LogicalVolume {
-    /// As LVM's programs take it.
+    /// Returns the name in the notation of LVM's programs.
     pub fn name(&self) -> String {
         format!("{}/{}", self.group, self.volume)
     }

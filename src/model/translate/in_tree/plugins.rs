@@ -1,10 +1,11 @@
-//! The plugins, one row each.
+//! Plugins, one row each.
 
 use super::topology::{self, Topology};
 use super::{Field, Login, Plugin, Source};
 use crate::translate::Reason;
 
-/// Every plugin that Kubernetes translates, without rbd, which it no longer does.
+/// Every plugin that Kubernetes translates. rbd is absent, because Kubernetes no longer translates
+/// it.
 pub(in crate::translate) const PLUGINS: &[Plugin] =
     &[EBS, PERSISTENT_DISK, AZURE_DISK, AZURE_FILE, CINDER, VSPHERE, PORTWORX];
 
@@ -113,7 +114,7 @@ const PORTWORX: Plugin = Plugin {
     login: Login::Annotated("openstorage.io/auth-secret-name", "openstorage.io/auth-secret-namespace"),
 };
 
-/// `vol-…`, also behind `aws://ZONE/`.
+/// Returns `vol-…` from the id, which may follow `aws://ZONE/`.
 fn ebs(source: &Source<'_>) -> Result<String, Reason> {
     let id = source.needed("volumeID")?;
     let bare = id.strip_prefix("aws://").map_or(Some(&*id), |rest| rest.split_once('/').map(|(_, id)| id));
@@ -126,7 +127,8 @@ fn ebs(source: &Source<'_>) -> Result<String, Reason> {
     bare.map(str::to_owned).ok_or_else(|| source.must("volumeID", "vol-… or aws://ZONE/vol-…"))
 }
 
-/// The driver fills in the project, and the zone if nothing here says it.
+/// Returns the path of the disk. The driver fills in the project, and the zone if it is unknown
+/// here.
 fn persistent_disk(source: &Source<'_>) -> Result<String, Reason> {
     let name = source.needed("pdName")?;
     if name.contains('/') {
@@ -146,7 +148,7 @@ fn persistent_disk(source: &Source<'_>) -> Result<String, Reason> {
     Ok(format!("projects/UNSPECIFIED/{place}/disks/{name}"))
 }
 
-/// Group, account, share, the volume's name and its Secret's namespace.
+/// Joins group, account, share, the volume's name and the namespace of its Secret.
 fn azure_file(source: &Source<'_>) -> Result<String, Reason> {
     let secret = source.needed("secretName")?;
     let account = secret.strip_prefix("azure-storage-account-").and_then(|rest| rest.strip_suffix("-secret"));

@@ -1,18 +1,18 @@
-//! From which nodes a volume can be reached: in-tree plugins wrote it as labels of nodes that every
-//! node has, CSI drivers as labels of their own.
+//! Labels of the nodes that can reach a volume. In-tree plugins used labels that every node has;
+//! CSI drivers use labels of their own.
 
 use crate::translate::Reason;
 use serde_json::{Value, json};
 
-/// Kubernetes' labels of zones, today's first.
+/// Kubernetes' labels for zones, the current one first.
 pub(in crate::translate) const ZONES: [&str; 2] =
     ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 const REGION: &str = "topology.kubernetes.io/region";
 const REGION_BEFORE: &str = "failure-domain.beta.kubernetes.io/region";
-/// Between the zones of a label.
+/// Separator of the zones in a label.
 const BETWEEN: &str = "__";
 
-/// The driver's labels.
+/// Labels of the driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Topology {
     pub(super) zone: &'static str,
@@ -20,13 +20,13 @@ pub(super) struct Topology {
 }
 
 impl Topology {
-    /// For a driver that has no label for regions: that is Kubernetes'.
+    /// Returns the labels of a driver without its own label for regions, which uses Kubernetes'.
     pub(super) const fn by_zone(zone: &'static str) -> Self {
         Self { zone, region: REGION }
     }
 
-    /// `nodeAffinity` in the driver's words, if it is another. What stands in the affinity counts
-    /// before what a label says.
+    /// Returns `nodeAffinity` with the driver's labels, if that changes it. An existing affinity
+    /// takes precedence over the zones in a label of the volume.
     pub(super) fn of(&self, object: &Value) -> Result<Option<Value>, Reason> {
         let before = object.pointer("/spec/nodeAffinity").cloned().unwrap_or_default();
         let mut affinity = before.clone();
@@ -43,7 +43,7 @@ impl Topology {
     }
 }
 
-/// The zones that its label names.
+/// Returns the zones in the label of a volume.
 pub(super) fn zones(object: &Value) -> Vec<String> {
     let label = |key: &str| object.pointer("/metadata/labels")?.get(key)?.as_str();
     let text = ZONES.into_iter().find_map(label).unwrap_or_default();
@@ -57,7 +57,7 @@ fn terms(affinity: &mut Value) -> Option<&mut Vec<Value>> {
     affinity.pointer_mut("/required/nodeSelectorTerms")?.as_array_mut()
 }
 
-/// Whether there was one.
+/// Renames a label. Reports whether it was there.
 fn rename(affinity: &mut Value, was: &str, is: &str) -> bool {
     let mut found = false;
     for term in terms(affinity).into_iter().flatten() {
@@ -72,7 +72,7 @@ fn rename(affinity: &mut Value, was: &str, is: &str) -> bool {
     found
 }
 
-/// To each term, because one of them is enough.
+/// Adds the zones to each term, because a node needs to match only one term.
 fn add(affinity: &mut Value, key: &str, zones: &[String]) -> Result<(), Reason> {
     let expression = json!({"key": key, "operator": "In", "values": zones});
     if terms(affinity).is_none_or(|terms| terms.is_empty()) {

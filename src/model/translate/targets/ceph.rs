@@ -1,13 +1,13 @@
-//! Volumes of Rook, to ceph-csi as Rook runs it: the driver's name begins with the namespace of
-//! Rook's operator, here that of its manifests.
+//! Rows for volumes of Rook, for ceph-csi as Rook runs it. The name of the CSI driver begins with
+//! the namespace of Rook's operator; here it is the namespace in Rook's manifests.
 //!
-//! Both are static volumes to ceph-csi, which deletes, grows and copies none of those. An image is
-//! known by its name; a directory by whatever handle.
+//! To ceph-csi both are static volumes, which it neither deletes nor grows nor copies. It finds an
+//! image by its name; a directory may have any handle.
 
 use crate::translate::form::Form;
 use crate::translate::target::{Becomes, FsType, Handle, Login, PLAIN, Target};
 
-/// Rook's names: the vendor is the API group, today's or an older one's, and the driver is `rook`
+/// Rook's driver names. The vendor is the current API group or an older one; the driver is `rook`
 /// or a namespace.
 const ROOK: &[&str] = &["ceph.rook.io/", "rook.io/"];
 
@@ -15,7 +15,7 @@ const CLUSTER: Becomes = Becomes::Part(Form::Id);
 const FILE_SYSTEM: &str = "ceph";
 const MONITORS: Becomes = Becomes::Nothing("ceph-csi knows the monitors of clusterID");
 
-/// An image.
+/// RBD image.
 pub(super) const IMAGE: Target = Target {
     from: ROOK,
     to: "rook-ceph.rbd.csi.ceph.com",
@@ -47,12 +47,12 @@ pub(super) const IMAGE: Target = Target {
 };
 
 const POOL: Becomes = Becomes::Attribute("pool", Form::Id);
-/// Rook's manifests call it so.
+/// Default of Rook's manifests.
 const CLUSTER_OR: Becomes = Becomes::PartOr(Form::Id, "rook-ceph");
 const CLUSTER_NAME: Becomes =
     Becomes::Refused("older versions of Rook called the namespace so", "write it as clusterNamespace");
 
-/// A directory of a file system.
+/// Directory of a CephFS file system.
 pub(super) const DIRECTORY: Target = Target {
     from: ROOK,
     to: "rook-ceph.cephfs.csi.ceph.com",

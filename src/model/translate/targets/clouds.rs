@@ -1,12 +1,12 @@
-//! Volumes of clouds, each to the driver of the same vendor.
+//! Rows for volumes of clouds, each for the CSI driver of the same vendor.
 
 use super::nfs;
 use crate::translate::form::{Form, Words};
 use crate::translate::target::{Becomes, FsType, Handle, Login, PLAIN, Target};
 use flexvol_protocol::mount_options::{Rule, Value};
 
-/// `azure/blobfuse`, to azurefile's sibling blob-csi-driver. Its handles may hold an account and a
-/// container between `#`, which it would delete: here is no `#`.
+/// `azure/blobfuse`, for blob-csi-driver, the sibling of azurefile's. Its handles may hold an
+/// account and a container between `#`, which it would delete, so handles here have no `#`.
 pub(super) const BLOBFUSE: Target = Target {
     from: &["azure/blobfuse"],
     to: "blob.csi.azure.com",
@@ -51,8 +51,8 @@ const BLOBFUSE_WORDS: Words = Words {
 
 const LEVELS: &[&str] = &["LOG_OFF", "LOG_CRIT", "LOG_ERR", "LOG_WARNING", "LOG_INFO", "LOG_DEBUG"];
 
-/// `oracle/oci`: the name of a volume is the end of what Oracle calls it, and its provisioner wrote
-/// the whole into an annotation.
+/// `oracle/oci`. The name of a volume is the end of Oracle's identifier. The provisioner wrote the
+/// whole identifier into an annotation.
 pub(super) const OCI: Target = Target {
     from: &["oracle/oci"],
     to: "blockvolume.csi.oraclecloud.com",
@@ -99,7 +99,7 @@ pub(super) const ALICLOUD_OSS: Target = Target {
         ("bucket", Becomes::Attribute("bucket", Form::Id)),
         ("url", Becomes::Attribute("url", Form::Endpoint)),
         ("otherOpts", Becomes::FlagsAttribute("otherOpts", &OSSFS_WORDS)),
-        // With a value they are refused before.
+        // Values other than empty ones are refused before, as credentials.
         ("akId", Becomes::Nothing("it is empty")),
         ("akSecret", Becomes::Nothing("it is empty")),
     ],
@@ -143,7 +143,7 @@ const DISK_WORDS: Words = Words {
     ignored: &[],
 };
 
-/// `linbit/linstor-flexvolume`: what LINSTOR calls the resource is the handle.
+/// `linbit/linstor-flexvolume`. The handle is LINSTOR's name of the resource.
 pub(super) const LINSTOR: Target = Target {
     from: &["linbit/linstor-flexvolume"],
     to: "linstor.csi.linbit.com",

@@ -1,4 +1,4 @@
-//! The table: which FlexVolume driver goes to which CSI driver, and what becomes of each option.
+//! Table of the translations: the CSI driver for each FlexVolume driver, with each option's result.
 
 mod ceph;
 mod clouds;
@@ -7,7 +7,7 @@ mod smb;
 
 use super::target::Target;
 
-/// Every row.
+/// All rows.
 pub const TARGETS: &[&Target] = &[
     &smb::NETWORK_PATH,
     &smb::SOURCE,

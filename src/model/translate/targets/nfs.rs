@@ -1,7 +1,7 @@
-//! Drivers of NFS exports, to csi-driver-nfs.
+//! Rows for drivers of NFS exports, for csi-driver-nfs.
 //!
-//! It takes `server` and `share`, no Secret, and by default no volume that stands in a pod. It
-//! would delete a directory whose handle is `server#share#directory`: handles here are no paths.
+//! It takes `server` and `share`, no Secret, and by default no inline volume of a pod. It would
+//! delete a directory whose handle is `server#share#directory`, so handles here are not paths.
 
 use crate::drivers::nfs;
 use crate::translate::form::{Form, Words};
@@ -14,7 +14,8 @@ const SERVER: Becomes = Becomes::Attribute("server", Form::Host);
 const SHARE: Becomes = Becomes::Attribute("share", Form::Path);
 const MODE: Becomes = Becomes::Nothing("what is there keeps its mode");
 
-/// `k8s/nfs`. Its tests of three options are the wrong way round: it always mounted the same.
+/// `k8s/nfs`. Its conditions for three options are inverted, so it always mounted with the same
+/// ones.
 pub(super) const K8S: Target = Target {
     from: &["k8s/nfs"],
     options: &[
@@ -71,7 +72,7 @@ pub(super) const NAS: Target = Target {
     ..NFS
 };
 
-/// Options of mount.nfs that say nothing about which server or export is meant.
+/// Options of mount.nfs that do not select the server or the export.
 pub(super) const WORDS: Words = Words {
     allowed: &[MORE, nfs::RULES],
     ignored: &[

@@ -1,8 +1,9 @@
-//! Drivers of SMB shares, to csi-driver-smb.
+//! Rows for drivers of SMB shares, for csi-driver-smb.
 //!
-//! Its attribute `source` is the share, and may name a directory in it. It reads the Secret's keys
-//! `username`, `password` and `domain`, and mounts once a node, where FlexVolume mounted for each
-//! pod. It would delete a share whose handle is `server/share#…`: handles here are no paths.
+//! Its attribute `source` is the share, optionally with a directory in it. It reads the Secret's
+//! keys `username`, `password` and `domain`. It mounts once per node, where FlexVolume mounted for
+//! each pod. It would delete a share whose handle is `server/share#…`, so handles here are not
+//! paths.
 
 use crate::drivers::cifs;
 use crate::translate::form::{Form, Words};
@@ -60,7 +61,7 @@ pub(super) const JULIOHM: Target = Target {
     ..SMB
 };
 
-/// What names files of the node, or who logs in, is refused.
+/// Words that name a file of the node, or the user who logs in, are refused.
 const WORDS: Words = Words {
     allowed: &[MORE, cifs::RULES],
     ignored: &[

@@ -1,4 +1,4 @@
-//! Classes. What is expected is what csi-translation-lib 0.37 makes of the parameters.
+//! Storage classes. The expected results are those of csi-translation-lib 0.37 for the parameters.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn terms(key: &str, values: &[&str]) -> Value {
     json!([{"matchLabelExpressions": [{"key": key, "values": values}]}])
 }
 
-/// There and back; parameters, topologies and warnings.
+/// Translates there and back; returns parameters, topologies and warnings.
 fn gone(class: &Value, to: &str) -> (Value, Value, Vec<&'static str>) {
     let done = to_csi(class, To::Driver(to)).unwrap_or_else(|refusal| panic!("{refusal}")).unwrap();
     let back = to_flex(&done.object).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Volumes of Kubernetes' own plugins. What is expected is what its library (csi-translation-lib
-//! 0.37) makes of them, but for what the module says.
+//! Volumes of Kubernetes' own plugins. The expected results are those of its library
+//! (csi-translation-lib 0.37), with the exceptions that the module lists.
 
 use super::*;
 use crate::translate::in_tree::PLUGINS;
@@ -23,13 +23,13 @@ fn labelled(mut object: Value, key: &str, value: &str) -> Value {
     object
 }
 
-/// There and back; the object there, and its warnings.
+/// Translates there and back; returns the translated object and its warnings.
 fn gone(volume: &Value, to: &str) -> (Value, Vec<&'static str>) {
     let done = to_csi(volume, To::Driver(to)).unwrap_or_else(|refusal| panic!("{refusal}")).unwrap();
     let back = to_flex(&done.object).unwrap().unwrap();
     assert_eq!((&back.object, ids(&back.warnings)), (volume, vec![]));
     assert_eq!(done.object["spec"]["csi"]["driver"], to);
-    // Without --to, and on the way to another, it is left alone.
+    // Without --to, or with --to for another driver, the volume stays as it is.
     assert_eq!(
         (to_csi(volume, To::Flexvold), to_csi(volume, To::Driver("smb.csi.k8s.io"))),
         (Ok(None), Ok(None))
@@ -229,7 +229,7 @@ fn what_is_no_volume_of_a_plugin_is_refused() {
 }
 
 proptest! {
-    /// Whatever stands in the fields: it comes back, or is refused.
+    /// Any content of the fields comes back, or is refused.
     #[test]
     fn the_way_back_is_exact(
         at in 0..PLUGINS.len(),

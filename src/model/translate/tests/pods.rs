@@ -1,4 +1,4 @@
-//! Volumes that stand in pods and in templates of pods.
+//! Volumes in pods and in pod templates.
 
 use super::*;
 
@@ -7,7 +7,7 @@ pub(super) fn pod() -> Value {
     json!({"volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "web", "flexVolume": flex}]})
 }
 
-/// The pod in what has a template of one.
+/// Returns the pod in every kind that has a pod template, and as a Pod.
 pub(super) fn workloads(pod: &Value) -> Vec<Value> {
     let of = |kind: &str, spec: Value| json!({"kind": kind, "metadata": {"name": "shop"}, "spec": spec});
     vec![

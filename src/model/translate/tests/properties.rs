@@ -1,4 +1,4 @@
-//! What holds for generated volumes.
+//! Properties of generated volumes.
 
 use super::super::target::{Becomes, FsType};
 use super::pods::workloads;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Map;
 
-/// Words of people, of flags, of paths, of shells and of no script.
+/// Words of people, of flags, of paths and of shells, and characters of no script.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[a-z][a-z0-9-]{0,8}",
@@ -79,7 +79,7 @@ prop_compose! {
     }
 }
 
-/// Every text of an object, keys too.
+/// Collects every text of an object, including its keys.
 fn texts(value: &Value, all: &mut Vec<String>) {
     match value {
         Value::String(text) => all.push(text.clone()),
@@ -103,7 +103,8 @@ proptest! {
             let back = to_flex(&done.object).unwrap().unwrap();
             prop_assert_eq!(&back.object, &without_server_fields(&volume));
             prop_assert!(back.warnings.iter().all(|warning| warning.id() == "policy-restored"));
-            // Deterministic, and the same for what was there and back.
+            // The result is deterministic, and the same for the volume before and after the round
+            // trip.
             prop_assert_eq!(to_csi(&back.object, To::Flexvold).unwrap().unwrap(), to_csi(&volume, To::Flexvold).unwrap().unwrap());
         }
     }
@@ -141,8 +142,8 @@ proptest! {
         prop_assert!(crate::csi::name::check(object["spec"]["csi"]["driver"].as_str().unwrap()).is_ok());
     }
 
-    /// Whatever a tenant writes, nothing but words of its options gets to another driver, and every
-    /// option is used, ignored with a warning, or a refusal.
+    /// Whatever a tenant writes, only words of its options reach another driver, and every option
+    /// is used, ignored with a warning, or refused.
     #[test]
     fn every_option_of_a_row_is_used_or_said(
         row in select(TARGETS.to_vec()),
@@ -181,7 +182,7 @@ proptest! {
         prop_assert_eq!(handle(&one) == handle(&other), one == other);
     }
 
-    /// Wherever a tenant puts it.
+    /// The credential may be in any place that a tenant can write.
     #[test]
     fn no_credential_goes_further(volume in volume(), place in 0..5, key in select(vec!["password", "akSecret", "pass", "api_key"])) {
         let mut volume = volume;

@@ -1,10 +1,10 @@
-//! Volumes for CSI drivers of others.
+//! Volumes for other vendors' CSI drivers.
 
 use super::pods::{pod, volume_in, workloads};
 use super::*;
 
 const SMB: To<'_> = To::Driver("smb.csi.k8s.io");
-/// Drivers that flexvol has none for.
+/// Drivers for which flexvol has no driver of its own.
 const OTHERS: &[&str] =
     &["ceph.rook.io/", "rook.io/", "oracle/oci", "alicloud/disk", "linbit/linstor-flexvolume"];
 
@@ -16,7 +16,7 @@ pub(super) fn of(driver: &str, options: &Value) -> Value {
     volume
 }
 
-/// Attributes and mount options, there and back.
+/// Translates there and back; returns attributes, mount options and warnings.
 fn csi_of(volume: &Value, to: To<'_>) -> (Value, Value, Vec<&'static str>) {
     let done = to_csi(volume, to).unwrap_or_else(|refusal| panic!("{refusal}")).unwrap();
     let back = to_flex(&done.object).unwrap().unwrap();
@@ -28,7 +28,7 @@ fn csi_of(volume: &Value, to: To<'_>) -> (Value, Value, Vec<&'static str>) {
     (spec["csi"]["volumeAttributes"].clone(), spec.get("mountOptions").cloned().unwrap_or_default(), warnings)
 }
 
-/// Driver, options; attributes, mount options and warnings without `differs`.
+/// Driver, target, options; attributes, mount options and warnings without `differs`.
 type Row = (&'static str, To<'static>, Value, Value, Value, &'static [&'static str]);
 
 fn shares() -> Vec<Row> {
@@ -175,7 +175,7 @@ fn what_has_no_way_there_stays_what_it_is() {
     let volume = of("x/y", &json!({"a": "b"}));
     let done = to_csi(&volume, SMB).unwrap().unwrap();
     assert_eq!((&done.object, ids(&done.warnings)), (&volume, vec!["left"]));
-    // The name under which flexvold csi serves it is one for every driver.
+    // Every driver can also be translated for the CSI name under which flexvold csi serves it.
     let served = to_csi(&web(), To::Driver("cifs.fstab.flex.flexvol.dev")).unwrap().unwrap();
     assert_eq!(served.object, translated(&web()).object);
 }

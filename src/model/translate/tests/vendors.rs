@@ -1,4 +1,4 @@
-//! Volumes for the CSI drivers of those who made the FlexVolume driver.
+//! Volumes for CSI drivers of the vendors that made the FlexVolume drivers.
 
 use super::rows::of;
 use super::*;
@@ -17,7 +17,8 @@ fn with(mut volume: Value, field: &str, value: Value) -> Value {
     volume
 }
 
-/// There and back; `csi` without its driver, the mount options, and the warnings but `differs`.
+/// Translates there and back; returns `csi` without its driver, the mount options, and the warnings
+/// without `differs`.
 fn gone(volume: &Value, to: To<'_>) -> (Value, Value, Vec<&'static str>) {
     let done = to_csi(volume, to).unwrap_or_else(|refusal| panic!("{refusal}")).unwrap();
     let back = to_flex(&done.object).unwrap().unwrap();
@@ -67,11 +68,11 @@ fn an_image_of_rook_keeps_its_name() {
     ] {
         assert_eq!(refused(&of("ceph.rook.io/rook", &options), IMAGE), id, "{options}");
     }
-    // Its Secret is the CSI driver's own.
+    // The CSI driver uses a Secret of its own.
     let secret = json!({"name": "login", "namespace": "shop"});
     let volume = with(of("ceph.rook.io/rook", &json!({"image": "i", "pool": "p"})), "secretRef", secret);
     assert_eq!(refused(&volume, IMAGE), "no-secret");
-    // Another vendor by a longer name.
+    // A longer vendor name belongs to another vendor.
     let other = of("myrook.io/rook", &json!({"image": "i", "pool": "p"}));
     assert_eq!(ids(&to_csi(&other, IMAGE).unwrap().unwrap().warnings), ["left"]);
 }

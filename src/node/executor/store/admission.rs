@@ -1,4 +1,5 @@
-//! Who may use a device that is attached already: whoever has the credentials it was attached with.
+//! Admission to a device that is attached already: it requires the credentials used for the
+//! attachment.
 
 use super::attachment_record::AttachmentRecord;
 use super::credential_fingerprint::CredentialFingerprint;
@@ -9,8 +10,8 @@ use flexvol_model::plan::{Attachment, Store};
 use flexvol_protocol::TargetPath;
 
 impl Context<'_> {
-    /// Whoever is not its opener gets no store that another pod has open. One that no one uses any
-    /// more is released, and its server asked again.
+    /// Refuses a store that another pod has open if the credentials differ from its opener's. A
+    /// store that is not in use any more is released, and its server asked again.
     pub(super) fn admitted(
         &self,
         found: Option<Found>,
@@ -42,7 +43,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether what one has opened opens the other: a session is one for all units of its target.
+/// Reports whether both stores share a login: a session gives access to all units of its target.
 fn shares_login(one: &Store, other: &Store) -> bool {
     matches!((one, other), (Store::Iscsi(one), Store::Iscsi(other)) if one.target == other.target)
 }

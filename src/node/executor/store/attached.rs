@@ -1,4 +1,4 @@
-//! What a store brought, as the steps of a disk see it.
+//! Attached device of a store, as the steps of a disk see it.
 
 use super::attachment_record::AttachmentRecord;
 use super::{Found, open_device, proof, unfinished};
@@ -18,14 +18,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A store's device, or the layer above it.
+/// Device of a store, or the layer above it.
 pub(in crate::executor) struct Attached {
     pub(super) record: AttachmentRecord,
     pub(super) path: PathBuf,
     pub(super) fd: OwnedFd,
     pub(super) read_only: bool,
     pub(super) fresh: bool,
-    /// Where it is known to be blank.
+    /// Ranges that are known to be blank.
     pub(super) zeros: Zeros,
     pub(super) held: Option<LoopDevice>,
 }
@@ -44,14 +44,14 @@ impl Attached {
         })
     }
 
-    /// Whether it would take a while to prove that it is blank, as it may be.
+    /// Reports whether the device may be blank, and the proof of that would take a while.
     pub(super) fn is_to_be_proven(&self, reader: bool) -> Result<bool> {
         let is_large = || Ok::<_, anyhow::Error>(size_of(self.fd())? > READ_WHOLE);
         Ok(!reader && is_large()? && signature::identify(self.fd(), &Window::default())?.is_none())
     }
 
     fn note(&self, formatting: Option<u64>) -> Result<()> {
-        // Others may have come since, and hold it as well.
+        // Other targets may have been added to the record since.
         let record = AttachmentRecord::read(&self.record.id()).unwrap_or_else(|| self.record.clone());
         AttachmentRecord { formatting, ..record }.write()
     }
@@ -89,7 +89,7 @@ impl Disk for Attached {
     }
 
     fn note_formatting(&self, allowed: Duration) {
-        // Without it, what a killed mkfs leaves is refused.
+        // If this fails, the remains of a killed mkfs are refused.
         let _ = self
             .note(Some(clock::seconds() + allowed.as_secs()))
             .and_then(|()| unfinished::forget(&self.record.id()));
@@ -101,7 +101,8 @@ impl Disk for Attached {
         self.note(None)
     }
 
-    /// To write all of a large device would take hours: the next call begins again.
+    /// Notes the remains: to write all of a large device would take hours. The next call begins
+    /// again.
     fn blank_again(&self) -> Result<()> {
         unfinished::note(&self.record.id(), self.fd())
     }

@@ -1,10 +1,10 @@
-//! The record of an attached device: a small file in /run, gone with the node's next boot as the
-//! device is.
+//! Record of an attached device: a small file in /run, which disappears with the node's next boot,
+//! as the device does.
 //!
-//! It is written before anything is attached, so that the call after a crash knows whose the device
-//! is, and it names the targets that the device is attached for: it is detached with the last of
-//! them. A device that was attached before us has a record, too, and is never detached. If it is
-//! lost, the device itself says whose it is ([`lost`](super::lost)).
+//! It is written before anything is attached, so that the call after a crash knows the owner of the
+//! device. It names the targets that the device is attached for: the device is detached with the
+//! last of them. A device that was attached before us has a record, too, and is never detached. If
+//! the record is lost, the device itself tells its owner ([`lost`](super::lost)).
 
 use super::credential_fingerprint::CredentialFingerprint;
 use crate::executor::record;
@@ -23,17 +23,17 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// No record is larger, however many pods share the device.
+/// Size limit for a record, in bytes, however many pods share the device.
 const LARGEST: usize = 1 << 20;
 
-/// A store's name for files, control groups and device mapper: equal for equal stores, and for no
-/// others.
+/// Name of a store for files, control groups and device mapper: equal for equal stores, and
+/// different for all others.
 ///
-/// Tenants choose what it is made of, so it has a digest that no one finds two texts for.
+/// Tenants choose the text that it is made of, so it contains a collision-resistant digest.
 #[derive(Clone, Debug, Default)]
 pub(in crate::executor) struct Id {
     name: String,
-    /// What older versions called the same store.
+    /// Name of the same store in older versions.
     old: Option<String>,
 }
 
@@ -46,8 +46,8 @@ impl PartialEq for Id {
 impl Eq for Id {}
 
 impl Id {
-    /// A store that an older version attached has the name which that gave it until it is detached:
-    /// so have its device and all that belongs to it.
+    /// Returns the name of a store. A store that an older version attached keeps its old name until
+    /// it is detached, because its device and all that belongs to it have that name.
     pub(super) fn of(store: &Store) -> Self {
         let id = Self::new(store);
         let is_of = |record: AttachmentRecord| record.store.name() == store.name();
@@ -65,12 +65,12 @@ impl Id {
         Self { name, old: Some(record::file_name(Path::new(&text))) }
     }
 
-    /// The one that has this name.
+    /// Returns the id with this name.
     pub(super) fn named(name: &str) -> Self {
         Self { name: name.to_owned(), old: None }
     }
 
-    /// The same store's of an older version.
+    /// Returns the id of the same store in an older version.
     pub(super) fn old(&self) -> Option<Self> {
         self.old.as_deref().map(Self::named)
     }
@@ -79,12 +79,12 @@ impl Id {
         &self.name
     }
 
-    /// Keeps every other call on the same device out, whatever the store is called.
+    /// Locks a store: keeps out every other call for the same device, whatever name the store has.
     pub(super) fn lock(store: &Store, deadline: &Deadline) -> Result<Lock> {
         let id = Self::new(store);
         let lock = id.lock_name(deadline)?;
         if let Some(old) = id.old() {
-            // A call of an older version may have been under way when the driver was upgraded.
+            // A call of an older version may have been running when the driver was upgraded.
             if old.lock_path().exists() {
                 drop(old.lock_name(deadline)?);
             }
@@ -94,7 +94,7 @@ impl Id {
         Ok(lock)
     }
 
-    /// The same of a store that only its name is known of.
+    /// Does the same for a store of which only the name is known.
     pub(super) fn lock_name(&self, deadline: &Deadline) -> Result<Lock> {
         record::prepare()?;
         Lock::acquire(self.lock_path(), deadline)
@@ -109,57 +109,56 @@ impl Id {
     }
 }
 
-/// How much of a store's name can be read in its [`Id`].
+/// Limit for the readable part of a store's name in its [`Id`], in characters.
 const READABLE: usize = 32;
 
-/// How many bytes of SHA-256 its digest has: as many as keep two texts from having the same, and no
-/// more, because a socket in a directory of this name has a path of at most 107 bytes.
+/// Length of the digest, in bytes of SHA-256: enough to prevent collisions, and no more, because a
+/// socket in a directory of this name has a path of at most 107 bytes.
 const DIGEST: usize = 20;
 
-/// What the names of stores' locks begin with.
+/// Prefix for the names of stores' locks.
 const LOCK: &str = "store-";
 
-/// Removes what calls left that were killed before they had a record: stale locks, and drafts of
+/// Removes leftovers of calls that were killed before they had a record: stale locks, and drafts of
 /// records.
 pub(super) fn remove_stale_locks() {
     for id in locked() {
         let Ok(lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
         files::forget_draft(&id.path());
-        // Its file goes with the last who holds it.
+        // The lock's file disappears with its last holder.
         drop(lock);
     }
 }
 
-/// The stores that a call has locked, or had when it was killed.
+/// Returns the stores that a call has locked, or had locked when it was killed.
 pub(super) fn locked() -> impl Iterator<Item = Id> {
     record::locks_of(LOCK).map(|name| Id::named(&name))
 }
 
-/// A device of the node.
+/// Record of a device on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AttachmentRecord {
-    /// What the store is called here; the name of this file.
+    /// Name of the store here, and of the record's file.
     #[serde(skip)]
     pub(super) id: Id,
-    /// Where it comes from.
+    /// Store that the device comes from.
     pub(super) store: Store,
-    /// Its node, once there is one.
+    /// Path of the device's node, once there is one.
     pub(super) device: Option<PathBuf>,
-    /// Whether it is encrypted, and the layer that decrypts it ours to close.
+    /// True if the device is encrypted, and we have to close the layer that decrypts it.
     pub(super) encrypted: bool,
-    /// Whether it is ours to detach.
+    /// True if we have to detach the device.
     pub(super) ours: bool,
-    /// Whom it is there for.
+    /// Targets that the device is attached for.
     pub(super) targets: BTreeSet<PathBuf>,
-    /// Until when an mkfs can run that no one has seen end, in seconds since 1970.
+    /// Latest time at which an mkfs without a confirmed end can run, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) formatting: Option<u64>,
-    /// The number of the daemon that shows it, and when that was started, for a node without
-    /// control groups.
+    /// PID and start time of the daemon that shows the device, for a node without control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) daemon: Option<(i32, u64)>,
-    /// Whose credentials its server has let in, if it wants any.
+    /// Fingerprint of the credentials that its server has accepted, if it requires any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) opener: Option<Box<CredentialFingerprint>>,
 }
@@ -183,7 +182,7 @@ impl AttachmentRecord {
         self.id.clone()
     }
 
-    /// That of this store, if there is one that can be read.
+    /// Reads the record of this store, if there is one that can be read.
     pub(super) fn read(id: &Id) -> Option<Self> {
         let text = files::read_small(&id.path(), LARGEST).ok()??;
         let record: Self = serde_json::from_str(&text).ok()?;
@@ -192,14 +191,14 @@ impl AttachmentRecord {
         Some(Self { id, ..record })
     }
 
-    /// Those that are there for a target.
+    /// Returns the records that name a target.
     pub(super) fn of(target: &TargetPath) -> Result<Vec<Self>> {
         let mut all = Self::all()?;
         all.retain(|record| record.targets.contains(target.as_path()));
         Ok(all)
     }
 
-    /// Every one that can be read.
+    /// Returns all records that can be read.
     pub(super) fn all() -> Result<Vec<Self>> {
         let read = |name: OsString| {
             let name = name.into_string().ok()?;
@@ -213,7 +212,7 @@ impl AttachmentRecord {
         files::replace(&self.id.path(), &serde_json::to_vec(self)?)
     }
 
-    /// Forgets it.
+    /// Removes the record.
     pub(super) fn remove(&self) -> Result<()> {
         Ok(files::forget(&self.id.path())?)
     }
@@ -239,7 +238,7 @@ mod tests {
         let record = AttachmentRecord::new(&id, &store);
         record.write().unwrap();
         record.remove().unwrap();
-        // Nothing is renamed over a directory.
+        // A rename over a directory fails.
         std::fs::create_dir(id.path()).unwrap();
         let error = record.write().unwrap_err().to_string();
         assert!(error.contains(id.as_str()), "{error}");

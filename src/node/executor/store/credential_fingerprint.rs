@@ -1,5 +1,6 @@
-//! Whose credentials a store was opened with. Its server is asked once for all pods of the node:
-//! who comes later must have the same ones, or would be shown what its own would not open.
+//! Fingerprint of the credentials that a store was opened with. Its server is asked once for all
+//! pods of the node. A later pod must have the same credentials, or it would see what its own would
+//! not open.
 
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Secret;
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 
 type Credentials = BTreeMap<&'static str, Secret>;
 
-/// What is remembered of credentials, in a record that only root can read: not them, but enough to
-/// know them again.
+/// Fingerprint of credentials, in a record that only root can read. It does not contain the
+/// credentials, but is enough to recognise them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CredentialFingerprint {
     salt: u128,
@@ -18,13 +19,13 @@ pub(super) struct CredentialFingerprint {
 }
 
 impl CredentialFingerprint {
-    /// `None` for a store that is opened without a Secret: there is nothing to compare.
+    /// Returns `None` for a store that is opened without a Secret: there is nothing to compare.
     pub(super) fn of(credentials: &Credentials) -> Option<Box<Self>> {
         let salt = fastrand::u128(..);
         (!credentials.is_empty()).then(|| Box::new(Self { salt, digest: digest(salt, credentials) }))
     }
 
-    /// Fails if these are others.
+    /// Fails if these are different credentials.
     pub(super) fn verify(&self, credentials: &Credentials, store: &str) -> Result<()> {
         if digest(self.salt, credentials) == self.digest {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The step that puts encryption between a device and its file system, and what is noted of either
-//! being blank.
+//! Step that puts encryption between a device and its file system, and notes about either being
+//! blank.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Attached, Found, backend, luks, no_store};
@@ -14,7 +14,7 @@ use flexvol_model::plan::Encryption;
 use flexvol_protocol::failure::{Code, Failure};
 use std::os::fd::AsFd;
 
-/// Why a device without a layer gets none.
+/// Explains why a device without a layer gets none.
 fn no_layer(what: Option<&str>) -> String {
     match what {
         Some(what) => format!(
@@ -32,7 +32,7 @@ impl Context<'_> {
         let record = AttachmentRecord { encrypted: true, ..below.record.clone() };
         record.write()?;
         if luks::is_open(&id) {
-            // Whoever cannot open it does not get what another pod has opened.
+            // A pod whose passphrase does not open it must not get what another pod has opened.
             luks::test(below.path(), &encryption.passphrase, self.tools())?;
         } else {
             self.open_encryption(&id, &below, encryption)?;
@@ -72,12 +72,12 @@ impl Context<'_> {
         self.keep_below(id, below)
     }
 
-    /// What lies below the encryption counts no longer as fresh.
+    /// Notes that the device below the encryption is no longer fresh.
     fn keep_below(&self, id: &Id, below: &Attached) -> Result<()> {
         if below.fresh { backend(&below.record.store).is_written(&self.site(id)) } else { Ok(()) }
     }
 
-    /// What is formatted, or about to be mounted, counts no longer as fresh.
+    /// Notes that a device that is formatted, or about to be mounted, is no longer fresh.
     pub(in crate::executor) fn note_written(&mut self) -> Result<()> {
         let Some(attached) = self.disk.device_as::<Attached>() else { return Ok(()) };
         let Attached { fresh: true, record, .. } = attached else {

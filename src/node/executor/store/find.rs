@@ -1,4 +1,4 @@
-//! Which device of this node is a store's, and whether a mount shows it.
+//! Search for a store's device on this node, and for a mount that shows it.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Attached, Found, backend, luks};
@@ -13,8 +13,8 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::path::Path;
 
 impl Context<'_> {
-    /// A file system that is mounted already is read-only in all its mounts, or in those of them
-    /// that say so.
+    /// Returns true for read-only access. A file system that is mounted already is read-only in all
+    /// its mounts, or only in those that say so.
     pub(super) fn access(&self, top: Option<&Path>, attachment: &Attachment) -> Result<bool> {
         let number = top.map_or(0, |top| number_of(top.as_os_str()));
         let is_of = |entry: &Entry| number != 0 && number_of(&entry.source) == number;
@@ -32,7 +32,7 @@ impl Context<'_> {
         }
     }
 
-    /// What is mounted at the target is on it; it is looked for and never brought.
+    /// Uses the device that is mounted at the target; searches for it, and never attaches it.
     pub(super) fn use_store(&mut self, target: &TargetPath, store: &Store) -> Result<()> {
         let id = self.lock_store(store)?;
         let missing = || {
@@ -48,14 +48,14 @@ impl Context<'_> {
         self.expect_staged(target, &Source::Store(store.clone()))
     }
 
-    /// By the name it has once no one else changes that.
+    /// Locks the store. Returns its name, which no other call can change from now on.
     pub(super) fn lock_store(&mut self, store: &Store) -> Result<Id> {
         self.disk.lock = Some(Guard::Store(Id::lock(store, &self.deadline)?));
         self.name_of(store)
     }
 
-    /// Without a record, too, a device that an older version attached has the name which that gave
-    /// it.
+    /// Returns the name of a store. Even without a record, a device that an older version attached
+    /// keeps its old name.
     fn name_of(&self, store: &Store) -> Result<Id> {
         let id = Id::of(store);
         let Some(old) = id.old().filter(|_| AttachmentRecord::read(&id).is_none()) else { return Ok(id) };
@@ -64,8 +64,8 @@ impl Context<'_> {
         Ok(if is_named || luks::is_open(&old) { old } else { id })
     }
 
-    /// The store's device, if it is on this node, and not that of another one which has the same
-    /// name.
+    /// Returns the store's device, if it is on this node. Fails if the device belongs to another
+    /// store with the same name.
     pub(super) fn find_store(&self, id: &Id, store: &Store) -> Result<Option<Found>> {
         let found = backend(store).find(&self.site(id))?;
         if found.is_some() {
@@ -79,12 +79,12 @@ impl Context<'_> {
         Ok(found)
     }
 
-    /// Whether the store's device is on this node.
+    /// Reports whether the store's device is on this node.
     pub(in crate::executor) fn is_here(&self, store: &Store) -> Result<bool> {
         Ok(self.find_store(&self.name_of(store)?, store)?.is_some())
     }
 
-    /// Whether a mount shows a store, whatever its device is called today.
+    /// Reports whether a mount shows a store, whatever name its device has now.
     pub(in crate::executor) fn shows_store(&self, entry: &Entry, store: &Store) -> Result<bool> {
         let id = self.name_of(store)?;
         let mounted = number_of(&entry.source);

@@ -1,8 +1,8 @@
-//! Growing: the store, then what lies on it.
+//! Growth of a store, and then of what lies on it.
 //!
-//! A store that only its server can make larger is looked at again. Is it still too small, the call
-//! fails: after a success kubelet would write down the new size, ask no more, and users would count
-//! on room that is not there.
+//! A store that only its server can enlarge is checked again. If it is still too small, the call
+//! fails: after a success kubelet would record the new size and not ask again, and users would rely
+//! on space that does not exist.
 
 use super::{Attached, backend, luks, no_store, open_device};
 use crate::executor::context::Context;
@@ -12,8 +12,8 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;
 use std::os::fd::AsFd;
 
-/// The largest block of a device: what is left of a size beyond the last of them belongs to
-/// nothing.
+/// Size of a device's largest block, in bytes: the part of a size after the last whole block is not
+/// used.
 const BLOCK: u64 = 4096;
 
 impl Context<'_> {

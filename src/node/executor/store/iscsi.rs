@@ -1,16 +1,16 @@
 //! Logical units of iSCSI targets, by the kernel's client and open-iscsi's programs.
 //!
-//! * A session that was there before us is used, and never ended. Ours have an interface of their
-//!   own, by which they are told from others without a record: the last unit of one ends it.
-//! * In a session of ours there are only units that volumes have asked for: others may not be meant
-//!   for this node.
-//! * Of several ways to the same unit the first is used, or multipathd's device above them where it
+//! * A session that existed before us is used, and never ended. Ours have an interface of their
+//!   own, which distinguishes them without a record: the last unit of such a session ends it.
+//! * A session of ours has only units that volumes have asked for: others may not be meant for this
+//!   node.
+//! * Of several paths to the same unit the first is used, or multipathd's device above them if it
 //!   runs.
 //!
-//! Whether another node uses a unit, only reservations can tell, and few volumes have any; the
-//! controller keeps a volume of one node from others by `attach`. A session that was there before
-//! us is no proof of who a pod is: who may name its target can use it. In one of ours only those
-//! get units who have the Secret that it was made with.
+//! Only reservations can tell whether another node uses a unit, and few volumes have any. By
+//! `attach`, the controller keeps a volume of one node from the others. A session that existed
+//! before us is no proof of a pod's identity: every pod that may name its target can use it. In a
+//! session of ours, only pods with the Secret that the session was made with get units.
 
 use super::{Backend, Found, Site, TICK, With};
 use crate::executor::network::allowed;
@@ -29,23 +29,23 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The driver of such devices.
+/// Driver of such devices.
 pub(super) const DRIVER: &str = "iscsi";
 
-/// How long the kernel may take to make a disk of a unit that it has found.
+/// Limit for the kernel to make a disk of a unit that it has found.
 const DISK: Duration = Duration::from_secs(10);
 
-/// How long after a scan a unit may appear: the kernel has asked for it by then.
+/// Limit for a unit to appear after a scan: the kernel has asked for it by then.
 const UNIT: Duration = Duration::from_secs(1);
 
-/// How long multipathd may take to take up a unit.
+/// Limit for multipathd to take over a unit.
 const MULTIPATH: Duration = Duration::from_secs(10);
 
-/// How long a multipath device may be in use that was just unmounted: udev looks into each that
+/// Limit for a multipath device to stay in use after its unmount: udev looks into each device that
 /// changed.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How often multipath is asked to release it.
+/// Pause between two requests to multipath to release it.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Backend for Iscsi {
@@ -53,8 +53,9 @@ impl Backend for Iscsi {
         Ok(device(&units(self)).map(|path| Found { path, held: None }))
     }
 
-    /// Whoever runs a server gives a target any name: that of another server's is another target,
-    /// also if this node has a session with that one.
+    /// Fails if the unit comes from another server. The owner of a server may give a target any
+    /// name: the same name on another server is another target, even if this node has a session
+    /// with that server.
     fn recognize(&self, at: &Site<'_>, known: Option<&Store>) -> Result<()> {
         if let Some(Store::Iscsi(known)) = known
             && known.portals.iter().any(|portal| self.portals.contains(portal))
@@ -111,12 +112,13 @@ impl Backend for Iscsi {
     }
 }
 
-/// The ways to the unit that the kernel knows.
+/// Returns the paths to the unit that the kernel knows.
 fn units(disk: &Iscsi) -> Vec<Unit> {
     Session::with(&disk.target).iter().filter_map(|session| session.unit(disk.lun)).collect()
 }
 
-/// Calls on other units of the same target must not end a session that is just made.
+/// Takes the target's lock: calls for its other units must not end a session that is just being
+/// made.
 fn lock(disk: &Iscsi, at: &Site<'_>) -> Result<Lock> {
     let name = format!("iscsi-{}", record::file_name(Path::new(&disk.target)));
     Lock::acquire(record::locks().join(name), at.deadline)
@@ -147,14 +149,14 @@ fn bring(disk: &Iscsi, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
     device(&units).context("the unit's disk is gone")
 }
 
-/// One portal that lets us in is enough; what is wrong with the others shows when none does.
+/// Logs in to all portals. One success is enough; errors are reported only if all portals fail.
 fn log_in_everywhere(disk: &Iscsi, login: &Login<'_>, policy: &Policy, tools: Tools<'_>) -> Result<()> {
     let mut failures: Vec<Failure> = Vec::new();
     let mut discovery = disk.discovery;
     for portal in &disk.portals {
         let result = log_in(disk, portal, (login, policy), discovery, tools);
         match result.with_context(|| format!("server {portal}")) {
-            // One portal knows them all.
+            // One portal knows all others.
             Ok(()) => discovery = false,
             Err(error) => failures.push(to_failure(error)),
         }
@@ -185,7 +187,7 @@ fn log_in(
                 format!("it knows no target {}: correct option iqn", disk.target)
             ));
         }
-        // It may name any server.
+        // The server may name any other server.
         addresses
             .retain(|found| found.ip() == first.ip() || policy.check_server(&found.ip().to_string()).is_ok());
         if addresses.is_empty() {
@@ -202,7 +204,7 @@ fn log_in(
     last
 }
 
-/// Of several addresses the first that answers.
+/// Returns the first address of a portal that answers.
 fn reach(disk: &Iscsi, portal: &Portal, policy: &Policy, deadline: &Deadline) -> Result<SocketAddr> {
     let mut last = None;
     let addresses = network::addresses_here(&portal.server, deadline)?;
@@ -241,7 +243,7 @@ fn wait_for_disk(disk: &Iscsi, deadline: &Deadline) -> Result<()> {
     }
 }
 
-/// Takes the unit away, and with the last one of a session of ours the session.
+/// Removes the unit. Ends a session of ours with its last unit.
 fn release(disk: &Iscsi, tools: Tools<'_>) -> Result<()> {
     if let Some(unit) = units(disk).first() {
         flush_multipath(unit, tools)?;
@@ -261,13 +263,13 @@ fn release(disk: &Iscsi, tools: Tools<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is mounted: the device above the disks, or the first of them.
+/// Returns the device to mount: the device above the disks, or the first of them.
 fn device(units: &[Unit]) -> Option<PathBuf> {
     let above = units.iter().find_map(Unit::multipath);
     above.or_else(|| units.iter().find_map(Unit::disk))
 }
 
-/// multipath gives up at once when someone has the device open.
+/// Flushes the multipath device with retries: multipath gives up at once if the device is open.
 fn flush_multipath(unit: &Unit, tools: Tools<'_>) -> Result<()> {
     let patience = Deadline::after(LETTING_GO.min(tools.deadline.remaining()));
     loop {
@@ -278,7 +280,7 @@ fn flush_multipath(unit: &Unit, tools: Tools<'_>) -> Result<()> {
     }
 }
 
-/// Two portals of one target may lead to two machines that were given the same name by mistake.
+/// Fails if two portals of one target lead to two machines that have the same name by mistake.
 fn same_disk(units: &[Unit]) -> Result<()> {
     let mut names = units.iter().filter_map(Unit::identity);
     let first = names.next();

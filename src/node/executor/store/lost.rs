@@ -1,5 +1,5 @@
-//! A device without a record, which all of /run/flexvol may have gone with: what it is called, or
-//! whose session it belongs to, says that we have brought it.
+//! Device without a record, which may have been lost with all of /run/flexvol. The device's name,
+//! or the owner of its session, tells that we have attached it.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Found, Site, backend, iscsi, luks, lvm, nbd, rbd, wait_until_free};
@@ -18,15 +18,15 @@ use flexvol_protocol::ordered::filled;
 use flexvol_protocol::volume_dir::VolumeDir;
 use std::path::{Path, PathBuf};
 
-/// The drivers of such devices.
+/// Drivers of such devices.
 const DRIVERS: [&str; 4] = [iscsi::DRIVER, lvm::DRIVER, nbd::DRIVER, rbd::DRIVER];
 
-/// What is mounted: the device, or the layer above it.
+/// Returns the device to mount: the store's, or the layer above it.
 pub(super) fn top(id: &Id, record: &AttachmentRecord) -> Option<PathBuf> {
     if luks::is_open(id) { Some(luks::path(id)) } else { record.device.clone() }
 }
 
-/// The record of a store; of a device that is there without one it is made again, of its mounts.
+/// Returns the record of a store. If only its device exists, restores the record from its mounts.
 pub(super) fn known(
     context: &Context<'_>,
     id: &Id,
@@ -39,7 +39,8 @@ pub(super) fn known(
     }
 }
 
-/// One that others have mounted, too, has no targets: that is for who looks for them to refuse.
+/// Restores a record. If others have mounted the device, too, the record has no targets: the check
+/// for other users refuses that.
 fn restored(context: &Context<'_>, id: &Id, store: &Store, found: &Found) -> Result<AttachmentRecord> {
     let device = Some(found.path.clone());
     let ours = backend(store).is_ours(&context.site(id))?;
@@ -56,7 +57,7 @@ fn restored(context: &Context<'_>, id: &Id, store: &Store, found: &Found) -> Res
     Ok(AttachmentRecord { targets: filled(targets.into_iter().map(|entry| entry.target)), ..record })
 }
 
-/// What is below a mount that no record knows of.
+/// Device below a mount that no record knows.
 pub(in crate::executor) struct Lost {
     number: u64,
     top: PathBuf,
@@ -64,7 +65,7 @@ pub(in crate::executor) struct Lost {
     device: PathBuf,
 }
 
-/// Who has made a device, as the kernel tells.
+/// Creator of a device, as the kernel tells.
 enum Maker {
     Nbd(Id),
     Rbd(Id),
@@ -73,7 +74,8 @@ enum Maker {
 }
 
 impl Lost {
-    /// What an unmount of this target may leave. Looked at before, because nobody knows it after.
+    /// Returns what an unmount of this target may leave. Call it before: afterwards it cannot be
+    /// found.
     pub(in crate::executor) fn at(driver: &str, target: &TargetPath) -> Result<Option<Self>> {
         if !DRIVERS.contains(&driver) {
             return Ok(None);
@@ -96,7 +98,7 @@ impl Lost {
         Ok((is_ours && !is_known).then_some(Self { number, top, layer, device }))
     }
 
-    /// Lets it go, unless it is still mounted anywhere.
+    /// Detaches the device, unless it is still mounted anywhere.
     pub(in crate::executor) fn let_go(&self, tools: Tools<'_>) -> Result<()> {
         let is_of = |entry: &Entry| number_of(&entry.source) == self.number;
         if mount_table::read()?.iter().any(is_of) {
@@ -116,7 +118,7 @@ impl Lost {
     }
 }
 
-/// What the names begin with that devices have of us.
+/// Prefix for the names that we give to devices.
 const OURS: &str = "flexvol-";
 
 fn maker(device: &Path) -> Option<Maker> {

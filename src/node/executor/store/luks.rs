@@ -1,8 +1,9 @@
-//! The layer of encryption: LUKS2 by cryptsetup.
+//! Encryption layer: LUKS2 by cryptsetup.
 //!
-//! The passphrase travels on standard input alone. The layer's name is made of the store's, so it
-//! is found again without a record. A layer that was made and has no file system yet says so in its
-//! own header, because what it decrypts is noise that no proof of blankness could tell from data.
+//! The passphrase is passed only on standard input. The layer's name is derived from the store's,
+//! so it is found again without a record. A layer that has no file system yet says so in its own
+//! header, because its decrypted content is noise, which no proof of blankness could distinguish
+//! from data.
 
 use super::attachment_record::Id;
 use anyhow::{Context as _, Result};
@@ -17,18 +18,18 @@ use flexvol_protocol::secret::Secret;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// Its label until there is a file system on it.
+/// Label of the layer until it has a file system.
 const FRESH: &str = "flexvol-unformatted";
 
-/// Where a LUKS2 header has its label, and how much room there is for it.
+/// Range of the label in a LUKS2 header, in bytes.
 const LABEL: std::ops::Range<usize> = 24..72;
 
-/// Where it has its tables, in the size that cryptsetup gives them.
+/// Range of the header's tables, in bytes, in the size that cryptsetup gives them.
 const JSON: std::ops::Range<usize> = 4096..16384;
 
-/// What deriving the key takes: as much as RFC 9106 wants of Argon2id where memory is scarce, and
-/// one pass more, the least that cryptsetup does. Its own way, a gigabyte and two seconds of each
-/// mount, is too much beside pods; and what it measures on a busy node is less.
+/// Cost of the key derivation: what RFC 9106 requires of Argon2id where memory is scarce, and one
+/// pass more, which is cryptsetup's minimum. cryptsetup's own choice, a gigabyte and two seconds of
+/// each mount, is too much beside pods; and on a busy node its measurement gives less.
 const DERIVATION: [&str; 8] = [
     "--pbkdf",
     "argon2id",
@@ -40,25 +41,26 @@ const DERIVATION: [&str; 8] = [
     "4",
 ];
 
-/// The words of every call.
+/// Arguments of every call.
 const QUIET: [&str; 3] = ["--batch-mode", "--key-file", "-"];
 
 fn name(id: &Id) -> String {
-    // Device mapper takes names of 127 bytes.
+    // Device mapper accepts names of 127 bytes.
     format!("flexvol-{}", &id.as_str()[id.as_str().len().saturating_sub(100)..])
 }
 
-/// Where the layer is if it is open.
+/// Returns the path of the layer if it is open.
 pub(super) fn path(id: &Id) -> PathBuf {
     Path::new("/dev/mapper").join(name(id))
 }
 
-/// Whether it may be open: what cannot be told is looked at again by who uses it.
+/// Reports whether the layer may be open: true if that is unknown, and the layer's user checks
+/// again.
 pub(super) fn is_open(id: &Id) -> bool {
     path(id).try_exists().unwrap_or(true)
 }
 
-/// Whether the device below holds a layer no one has written to.
+/// Reports whether the device below holds a layer that was never written to.
 pub(super) fn is_fresh(below: BorrowedFd<'_>) -> Result<bool> {
     let mut header = [0; LABEL.end];
     let length = read_at(below, 0, &mut header).context("read the LUKS header")?;
@@ -66,22 +68,22 @@ pub(super) fn is_fresh(below: BorrowedFd<'_>) -> Result<bool> {
     Ok(length == header.len() && label == FRESH.as_bytes())
 }
 
-/// Whether making the layer ended before there was a key to open it with: no one can have anything
-/// on it.
+/// Reports whether making the layer ended before it had a key to open it: it cannot hold any data.
 pub(super) fn is_half(below: BorrowedFd<'_>) -> Result<bool> {
     let mut text = vec![0; JSON.len()];
     let length = read_at(below, JSON.start as u64, &mut text).context("read the LUKS header")?;
     Ok(is_fresh(below)? && has_no_key(&text[..length]))
 }
 
-/// What cannot be read may be a header that was damaged later.
+/// Reports whether the header has no key; false if it cannot be read, because it may have been
+/// damaged later.
 fn has_no_key(text: &[u8]) -> bool {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let header: Option<serde_json::Value> = serde_json::from_slice(text).ok();
     header.and_then(|header| Some(header.get("keyslots")?.as_object()?.is_empty())).unwrap_or(false)
 }
 
-/// Makes the layer on a device that is blank.
+/// Makes the layer on a blank device.
 pub(super) fn format(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
     let program = cryptsetup([device])
         .args(["luksFormat", "--type", "luks2", "--label", FRESH])
@@ -92,8 +94,8 @@ pub(super) fn format(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Re
     tools.run_to_success(program).context("make the encryption").map(drop)
 }
 
-/// Opens it, after clearing away what a killed call left of that. Without the kernel's key ring, so
-/// that it can grow without the passphrase, which then no one has.
+/// Opens the layer, after removing what a killed call left of it. The kernel's key ring is not
+/// used, so that the layer can grow without the passphrase, which is not available then.
 pub(super) fn open(
     device: &Path,
     id: &Id,
@@ -110,21 +112,21 @@ pub(super) fn open(
     with_passphrase(program, passphrase, tools)
 }
 
-/// Fails if the passphrase does not open it.
+/// Fails if the passphrase does not open the layer.
 pub(super) fn test(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
     let words = ["open", "--type", "luks", "--test-passphrase"];
     let program = || cryptsetup([device]).args(words).args(QUIET).args([device]);
     with_passphrase(program, passphrase, tools)
 }
 
-/// cryptsetup(8): no key with this passphrase.
+/// Exit status of cryptsetup(8): no key with this passphrase.
 const NO_KEY: i32 = 2;
 
 fn with_passphrase(program: impl Fn() -> Invocation, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
     let line = passphrase.line();
     let mut outcome = tools.run(program().stdin(line.clone()))?;
     if outcome.status.code() == Some(NO_KEY) && line != *passphrase {
-        // Made elsewhere, or by an earlier version: with the line break.
+        // Made elsewhere, or by an earlier version: the line break is part of the passphrase.
         outcome = tools.run(program().stdin(passphrase.clone()))?;
     }
     match outcome.status.code() {
@@ -137,7 +139,7 @@ fn with_passphrase(program: impl Fn() -> Invocation, passphrase: &Secret, tools:
     }
 }
 
-/// Closes it, or what there is of it; no one uses it any more.
+/// Closes the layer, or what is left of it; it is not in use any more.
 pub(super) fn close(id: &Id, tools: Tools<'_>) -> Result<()> {
     if is_open(id) {
         close_layer(&name(id), tools)?;
@@ -145,41 +147,41 @@ pub(super) fn close(id: &Id, tools: Tools<'_>) -> Result<()> {
     clear(id, tools)
 }
 
-/// Closes what is open by this name.
+/// Closes the open layer with this name.
 pub(super) fn close_layer(name: &str, tools: Tools<'_>) -> Result<()> {
     let program = of_layer(name).args(["close", name]);
     tools.run_to_success(program).context("close the encryption").map(drop)
 }
 
-/// A device without a node is one whose making was cut short.
+/// Removes a device without a node: its creation was interrupted.
 fn clear(id: &Id, tools: Tools<'_>) -> Result<()> {
     device_mapper::remove(&name(id), tools)
 }
 
-/// Lets it take all of the device below.
+/// Grows the layer to the size of the device below.
 pub(super) fn grow(id: &Id, tools: Tools<'_>) -> Result<()> {
     let name = name(id);
     let program = of_layer(&name).args(["resize", &name]);
     tools.run_to_success(program).context("grow the encryption").map(drop)
 }
 
-/// From now on there is something on it.
+/// Marks the layer as written.
 pub(super) fn is_written(below: &Path, tools: Tools<'_>) -> Result<()> {
     let program = cryptsetup([below]).args(["config", "--label", ""]).args([below]);
     tools.run_to_success(program).context("mark the encryption").map(drop)
 }
 
-/// On a layer that is open.
+/// Prepares a call of cryptsetup for an open layer.
 fn of_layer(name: &str) -> Invocation {
     let above = Path::new("/dev/mapper").join(name);
     let below = device_mapper::layer(number_of(above.as_os_str())).map(|(_, below)| below);
     cryptsetup([above].iter().chain(&below))
 }
 
-/// It reads the header, which a tenant may have written: whatever that names, it opens no other
-/// device and no file of the node.
+/// Prepares a call of cryptsetup. It reads the header, which a tenant may have written: whatever
+/// the header names, cryptsetup opens no other device and no file of the node.
 fn cryptsetup(devices: impl IntoIterator<Item = impl AsRef<Path>>) -> Invocation {
-    // It makes it for its locks, and has to be granted what is there.
+    // cryptsetup makes this directory for its locks; access can only be granted to an existing one.
     let (run, locks) = (Path::new(RUN), Path::new(LOCKS));
     let _ = files::make_private(locks);
     let nodes = devices.into_iter().flat_map(|device| nodes(device.as_ref()));
@@ -188,7 +190,7 @@ fn cryptsetup(devices: impl IntoIterator<Item = impl AsRef<Path>>) -> Invocation
     device_mapper::without_udev(Invocation::of("cryptsetup")).reaching(reach.directory(run).own(locks))
 }
 
-/// Where cryptsetup locks headers, and the directory that it begins at.
+/// Directory where cryptsetup begins, and the one in it where it locks headers.
 const RUN: &str = "/run";
 const LOCKS: &str = "/run/cryptsetup";
 
@@ -202,7 +204,7 @@ mod tests {
     use flexvol_linux::proc::process;
     use std::os::fd::AsFd as _;
 
-    /// What an earlier version made with the line break in it is opened too.
+    /// A layer that an earlier version made with the line break can be opened, too.
     #[test]
     fn a_line_break_is_no_part_of_a_passphrase() {
         if process::own_user() != 0 || HostRunner.find("cryptsetup").is_err() {
@@ -227,7 +229,7 @@ mod tests {
         test(&file, &secret("hunter2\n"), tools).unwrap();
     }
 
-    /// Of which it locks the header, as it does not of a file's.
+    /// cryptsetup locks the header of a block device, but not that of a file.
     #[test]
     fn a_layer_on_a_block_device_is_made_and_opened() {
         if process::own_user() != 0 || HostRunner.find("cryptsetup").is_err() {

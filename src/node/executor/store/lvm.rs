@@ -1,17 +1,18 @@
-//! Logical volumes of LVM, made on demand, by its own program.
+//! Logical volumes of LVM, made on demand, by LVM's own program.
 //!
-//! * Whether a volume is active the kernel says, without asking the disks of the group.
-//! * A volume that is made bears a tag from its first moment on until it is complete: one that a
-//!   killed call left is removed and made again, since nobody can have used it. Then another says
-//!   that nothing was written to it.
+//! * The kernel tells whether a volume is active, without asking the disks of the group.
+//! * A volume has a tag from its creation until it is complete. A volume that a killed call left
+//!   with this tag is removed and made again, since it cannot have been used. After that, another
+//!   tag says that nothing was written to the volume.
 //! * In a group that several nodes see and nothing guards (no lvmlockd, no system ID), the node
-//!   that uses a volume puts its name on it as a tag. Another one refuses it, and any other volume
-//!   of the same thin pool, which only one node may have active. After a reboot the tag is still
-//!   this node's; one of a node that is gone for good has to be removed by hand, by somebody who
-//!   knows that it is. Volumes that are only read, and not thin, may be on many nodes.
-//! * A volume that was active before stays so. Another tag says that it was not, and in which boot
-//!   of the node: a record may be lost. A volume that many nodes read, and nothing guards, has
-//!   none, since two that write down something at the same time would damage the group.
+//!   that uses a volume adds a tag with its name. Another node refuses this volume, and any other
+//!   volume of the same thin pool, which only one node may have active. After a reboot the tag is
+//!   still this node's. The tag of a node that is gone for good has to be removed by hand, by a
+//!   person who knows that. Volumes that are only read, and not thin, may be on many nodes.
+//! * A volume that was active before us stays active. Another tag says that we have activated it,
+//!   and in which boot of the node: a record may be lost. A volume that many nodes read, and
+//!   nothing guards, has no such tag, since two nodes that write a tag at the same time would
+//!   damage the group.
 
 mod report;
 
@@ -27,23 +28,23 @@ use flexvol_protocol::failure::{Code, Failure};
 use report::{Report, Volume};
 use std::path::Path;
 
-/// The driver of such devices.
+/// Driver of such devices.
 pub(super) const DRIVER: &str = "lvm";
 
-/// On a volume that nothing was written to since it was made.
+/// Tag of a volume that was never written to.
 const FRESH: &str = "flexvol.unformatted";
 
-/// On one that is not complete.
+/// Tag of a volume that is not complete.
 const BEGUN: &str = "flexvol.being-made";
 
-/// And the name of the node that uses it.
+/// Prefix for the tag of a volume in use; the node's name follows.
 const IN_USE: &str = "flexvol.in-use.";
 
-/// And of the node and its boot that has activated it.
+/// Prefix for the tag of an activated volume; the node's name and its boot follow.
 const ACTIVATED: &str = "flexvol.activated.";
 
-/// What LVM's names in device mapper begin with, and how long they are for a volume that is
-/// nobody's part.
+/// Prefix of LVM's names in device mapper, and their length for a volume that is not part of
+/// another one.
 const KIND: (&str, usize) = ("LVM-", 4 + 64);
 
 impl Backend for LogicalVolume {
@@ -58,7 +59,8 @@ impl Backend for LogicalVolume {
         Ok(volume.is_some_and(|volume| volume.is_tagged(&tags.activated)))
     }
 
-    /// One in a thin pool, which is one node's at a time, or in a group that LVM guards.
+    /// Reports whether only one node can have the volume: it is in a thin pool, or in a group that
+    /// LVM guards.
     fn is_of_node(&self, at: &Site<'_>) -> Result<bool> {
         let volume = report(self, at)?.and_then(|mut report| report.take(&self.volume));
         Ok(volume.is_some_and(|volume| volume.is_guarded() || volume.is_thin()))
@@ -69,7 +71,7 @@ impl Backend for LogicalVolume {
         claim(self, at, with, is_active)?;
         let activate = ["lvchange", "--activate", "ey", "--ignoreactivationskip"];
         if self.find(at)?.is_none() {
-            // Without a node its making was cut short, and LVM may take it for active.
+            // A device without a node was not completed, and LVM may take it for active.
             device_mapper::remove(&mapped(self), at.tools())?;
             lvm(self, at.tools(), &activate, &[&self.name()])
                 .with_context(|| format!("activate {}", self.name()))?;
@@ -118,28 +120,28 @@ impl Backend for LogicalVolume {
     }
 }
 
-/// Its name in device mapper.
+/// Returns the volume's name in device mapper.
 fn mapped(lv: &LogicalVolume) -> String {
     let double = |name: &str| name.replace('-', "--");
     format!("{}-{}", double(&lv.group), double(&lv.volume))
 }
 
-/// The volume that a device shows.
+/// Returns the volume that a device shows.
 pub(super) fn on(device: &Path) -> Option<LogicalVolume> {
     let name = device_mapper::name_of(number_of(device.as_os_str()), KIND)?;
-    // Single dashes are between the parts of a name.
+    // Single dashes separate the parts of a name.
     let name = name.replace("--", "\n");
     let (group, volume) = name.split_once('-')?;
     let [group, volume] = [group, volume].map(|part| part.replace('\n', "-"));
     Some(LogicalVolume { group, volume, size: None, thin_pool: None })
 }
 
-/// Of a volume without a record, what its tags say that we have done.
+/// Releases a volume without a record: undoes what we have done according to its tags.
 pub(super) fn let_go(lv: &LogicalVolume, at: &Site<'_>) -> Result<()> {
     if lv.is_ours(at)? { lv.detach(at, None) } else { lv.release(at) }
 }
 
-/// The volume, which is there now, can be mounted, and is no other node's.
+/// Claims the volume: afterwards it exists, can be mounted, and is not in use by another node.
 fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>, is_active: bool) -> Result<()> {
     let mut report = report(lv, at)?.ok_or_else(|| no_group(lv))?;
     let (tags, thin) = (Tags::own()?, report.get(&lv.volume).map(|volume| volume.pool.clone()));
@@ -163,7 +165,7 @@ fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>, is_active: bool) ->
     let in_use = needs_tag.then_some(tags.in_use.as_str());
     let activated = (!is_active && (needs_tag || volume.is_guarded())).then_some(tags.activated.as_str());
     let new = in_use.into_iter().chain(activated).filter(|tag| !volume.is_tagged(tag));
-    // What a boot before has left.
+    // Tags of an earlier boot.
     let old = volume.tags().filter(|tag| tags.include(tag) && *tag != tags.in_use && *tag != tags.activated);
     mark(lv, at, new.map(|tag| ("--addtag", tag)).chain(old.map(|tag| ("--deltag", tag))))
 }
@@ -181,7 +183,8 @@ fn make(lv: &LogicalVolume, at: &Site<'_>, size: u64, tags: &Tags) -> Result<()>
     change(lv, at, &["--deltag", BEGUN, "--addtag", FRESH])
 }
 
-/// The kernel may have it still if the disks of the group are gone, or its making was cut short.
+/// Deactivates the volume. The kernel may still have it after its disks are gone, or its creation
+/// was interrupted.
 fn deactivate(lv: &LogicalVolume, tools: Tools<'_>) -> Result<()> {
     let outcome = run(lv, tools, &["lvchange", "--activate", "n"], &[&lv.name()])?;
     if !outcome.success() && !is_gone(&outcome) {
@@ -190,7 +193,7 @@ fn deactivate(lv: &LogicalVolume, tools: Tools<'_>) -> Result<()> {
     device_mapper::remove(&mapped(lv), tools)
 }
 
-/// Adds tags and takes them away, if there are any to.
+/// Adds and removes tags, if there are any.
 fn mark<'a>(
     lv: &LogicalVolume,
     at: &Site<'_>,
@@ -204,13 +207,13 @@ fn untag(lv: &LogicalVolume, at: &Site<'_>, tag: &str) -> Result<()> {
     change(lv, at, &["--deltag", tag])
 }
 
-/// Without a copy of what the group was before: it is the same.
+/// Changes tags, without a backup of the group's metadata: the group stays the same.
 fn change(lv: &LogicalVolume, at: &Site<'_>, words: &[&str]) -> Result<()> {
     let words: Vec<&str> = ["lvchange", "--autobackup", "n"].iter().chain(words).copied().collect();
     lvm(lv, at.tools(), &words, &[&lv.name()]).with_context(|| format!("mark {}", lv.name())).map(drop)
 }
 
-/// What is in the group; `None` if there is no such group.
+/// Returns the volumes in the group; `None` if there is no such group.
 fn report(lv: &LogicalVolume, at: &Site<'_>) -> Result<Option<Report>> {
     let words = ["lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options", report::FIELDS];
     let outcome = run(lv, at.tools(), &words, &[&lv.group])?;
@@ -221,7 +224,7 @@ fn report(lv: &LogicalVolume, at: &Site<'_>) -> Result<Option<Report>> {
     }
 }
 
-/// The volume, which has to be there.
+/// Returns the volume; fails if it does not exist.
 fn look(lv: &LogicalVolume, at: &Site<'_>) -> Result<Volume> {
     let report = report(lv, at)?.ok_or_else(|| no_group(lv))?;
     { report }.take(&lv.volume).ok_or_else(|| absent(lv).into())
@@ -240,7 +243,7 @@ fn run(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> 
     tools.run(program.answering().args(words).args(names)).with_context(wait)
 }
 
-/// LVM's own words, and what to do about those that people see most.
+/// Returns LVM's error, with a fix for the most common ones.
 fn refused(lv: &LogicalVolume, outcome: &HelperExit) -> anyhow::Error {
     let (text, group) = (describe(outcome, "lvm"), &lv.group);
     let (code, fix) = match &outcome.output.to_lowercase() {
@@ -282,18 +285,18 @@ fn is_gone(outcome: &HelperExit) -> bool {
     })
 }
 
-/// LVM takes no size that is not of whole sectors.
+/// Formats a size in whole sectors: LVM accepts no other.
 fn sectors(size: u64) -> String {
     format!("{}s", size.div_ceil(512))
 }
 
-/// This node's own.
+/// Tags of this node.
 struct Tags {
-    /// That it uses a volume.
+    /// Tag of a volume that it uses.
     in_use: String,
-    /// That it has activated it, in this boot.
+    /// Tag of a volume that it has activated in this boot.
     activated: String,
-    /// How those of all its boots begin.
+    /// Prefix for the activation tags of all its boots.
     of_boots: String,
 }
 

@@ -1,12 +1,12 @@
-//! The steps of block devices that come to the node from elsewhere: attach one, decrypt it, grow
-//! it, detach it.
+//! Steps of block devices that come to the node from elsewhere: attach, decrypt, grow and detach
+//! one.
 //!
 //! * A device is attached once for all targets that need it, and detached with the last of them:
 //!   [`AttachmentRecord`].
-//! * One that was attached before us is used and stays.
-//! * One that is in use by others on this node is refused: two who write to one device destroy it.
-//!   Whether another node uses it, the kinds ask that can ([`Backend::attach`]).
-//! * One lock for each device: attaching, formatting and detaching exclude each other.
+//! * A device that was attached before us is used, and stays attached.
+//! * A device that others on this node use is refused: two writers destroy a device. Kinds of store
+//!   that can tell also check whether another node uses it ([`Backend::attach`]).
+//! * Each device has one lock: attaching, formatting and detaching exclude each other.
 
 mod admission;
 mod attached;
@@ -58,105 +58,106 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device that was just unmounted may be busy: the kernel ends a file system after the
-/// call returned.
+/// Limit for a device to be busy after its unmount: the kernel ends a file system after the call
+/// returned.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How long undoing half of an attachment may take, after whatever the call itself took.
+/// Limit for the rollback of half an attachment, in addition to the time that the call itself took.
 const UNDO_TIME: Duration = Duration::from_secs(8);
 
-/// How long a disk may take to be there after its node is: the kernel makes that first.
+/// Limit for a disk to appear after its device node: the kernel makes the node first.
 const COMING: Duration = Duration::from_secs(3);
 
-/// How long storage may be asked what it knows of itself.
+/// Limit for storage to tell what it knows of itself.
 const ASKING: Duration = Duration::from_secs(10);
 
-/// How often a device is looked at that comes or goes.
+/// Pause between two looks at a device that appears or disappears.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// What a kind of store does on this node.
+/// Operations of one kind of store on this node.
 pub(super) trait Backend {
-    /// The device that shows the store now, whoever attached it.
+    /// Returns the device that shows the store now, even if others attached it.
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>>;
 
-    /// Fails if the device that was found is another one's that has the same name; `known` is whose
-    /// it is by its record.
+    /// Fails if the device that was found belongs to another store with the same name; `known` is
+    /// its store according to the record.
     fn recognize(&self, _at: &Site<'_>, _known: Option<&Store>) -> Result<()> {
         Ok(())
     }
 
-    /// The device that a record names, as long as it is this store's. A number that goes with its
-    /// user is another's soon.
+    /// Returns the device that a record names, as long as it is this store's. A device number that
+    /// is freed with its last user soon belongs to another device.
     fn hold(&self, _at: &Site<'_>, device: &Path) -> Option<Found> {
         Some(Found { path: device.to_owned(), held: None })
     }
 
-    /// Whether what is found without a record is ours to detach: most bear our name.
+    /// Reports whether a device found without a record is ours to detach: most have our name.
     fn is_ours(&self, _at: &Site<'_>) -> Result<bool> {
         Ok(true)
     }
 
-    /// Whether no other node can have it: then it is attached for writing though only a reader has
-    /// come, so that a writer can come later. What a reader has seen of any other is old once
-    /// another node has written to it: who wrote by that would destroy the file system.
+    /// Reports whether no other node can have the store. Then it is attached for writing even if
+    /// only a reader asks, so that a writer can come later. In all other cases another node may
+    /// write to it. What a reader has seen is then outdated, and a write that relies on it would
+    /// destroy the file system.
     fn is_of_node(&self, _at: &Site<'_>) -> Result<bool> {
         Ok(false)
     }
 
-    /// Attaches it, after clearing away what a killed call left. Fails if another node uses it,
-    /// where that can be told; a failure leaves nothing.
+    /// Attaches the store, after removing what a killed call left. Fails if another node uses it,
+    /// where that can be told; a failure leaves nothing behind.
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found>;
 
-    /// Uses a device that was there before: fails where [`attach`](Self::attach) would, and notes
-    /// what it would note.
+    /// Uses a device that was attached before us: fails where [`attach`](Self::attach) would, and
+    /// notes what it would note.
     fn adopt(&self, _at: &Site<'_>, _with: &With<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// The same as [`detach`](Self::detach) for one that was there before, and stays.
+    /// Does the same as [`detach`](Self::detach) for a device that was attached before us, and
+    /// stays.
     fn release(&self, _at: &Site<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Detaches what [`attach`](Self::attach) attached, also half of it. What is not there is
+    /// Detaches what [`attach`](Self::attach) attached, even half of it. A missing device counts as
     /// detached.
     fn detach(&self, at: &Site<'_>, device: Option<&Path>) -> Result<()>;
 
-    /// Makes the store at least so large, and the node see it. One that grows elsewhere is only
-    /// looked at again.
+    /// Makes the store at least this large, and shows the new size to the node. A store that grows
+    /// elsewhere is only checked again.
     fn grow(&self, at: &Site<'_>, device: &Path, size: u64) -> Result<()>;
 
-    /// Where the device that was just attached reads as zero, as far as its storage says so and in
-    /// a share of the time.
+    /// Returns the parts of the device that was just attached that read as zero, as far as its
+    /// storage tells them within a share of the time.
     fn zeros(&self, _at: &Site<'_>, _with: &With<'_>) -> Zeros {
         Zeros::default()
     }
 
-    /// Whether it was made by us and never written to since: blank without a proof.
+    /// Reports whether we made the store and it was never written to: it is blank without a proof.
     fn is_fresh(&self, _at: &Site<'_>) -> Result<bool> {
         Ok(false)
     }
 
-    /// From now on there is something on it.
+    /// Notes that the store is written to from now on.
     fn is_written(&self, _at: &Site<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-/// The kinds of store whose daemons outlive a call that was killed, and can be found without a
-/// record.
+/// Kinds of store whose daemons outlive a killed call, and can be found without a record.
 const SERVED: &[&dyn Served] = &[&qcow2::Daemons];
 
-/// What a kind of store does that has a daemon for each device.
+/// Operations of a kind of store that has a daemon for each device.
 trait Served: Sync {
-    /// The driver whose volumes these are.
+    /// Returns the driver of these volumes.
     fn driver(&self) -> &'static str;
 
-    /// Whether a daemon runs that has lost its record: looked for among all processes, which takes
+    /// Reports whether a daemon runs that has lost its record. Searches all processes, which takes
     /// a while.
     fn has_orphans(&self) -> bool;
 
-    /// Ends those.
+    /// Ends such daemons.
     fn end_orphans(&self, tools: Tools<'_>);
 }
 
@@ -164,7 +165,7 @@ fn served_by(driver: &str) -> impl Iterator<Item = &'static dyn Served> {
     SERVED.iter().copied().filter(move |kind| kind.driver() == driver)
 }
 
-/// Where and for how long a backend works.
+/// Store that a backend works on, with the deadline and the runner for it.
 pub(super) struct Site<'a> {
     pub(super) id: &'a Id,
     pub(super) deadline: &'a Deadline,
@@ -176,32 +177,32 @@ impl<'a> Site<'a> {
         Self { id, deadline: tools.deadline, runner: tools.runner }
     }
 
-    /// The helper programs.
+    /// Returns the helper programs.
     fn tools(&self) -> Tools<'_> {
         Tools { runner: self.runner, deadline: self.deadline }
     }
 
-    /// So long may be asked what only saves time.
+    /// Returns the deadline for requests that only save time.
     fn share(&self) -> Deadline {
         Deadline::after(ASKING.min(self.deadline.remaining() / 4))
     }
 }
 
-/// What an attachment has besides the store.
+/// Properties of an attachment besides the store.
 pub(super) struct With<'a> {
     pub(super) credentials: &'a BTreeMap<&'static str, Secret>,
     pub(super) read_only: bool,
-    /// Whether it is for who only reads, and makes nothing.
+    /// True for a call that only reads, and makes nothing.
     pub(super) reader: bool,
     pub(super) policy: &'a Policy,
 }
 
-/// A device of the node.
+/// Device on the node.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Its node.
+    /// Path of its device node.
     pub(super) path: PathBuf,
-    /// Held until it is mounted, for a device that goes when no one holds it.
+    /// Held until it is mounted, for a device that disappears when nothing holds it.
     pub(super) held: Option<LoopDevice>,
 }
 
@@ -297,7 +298,7 @@ impl Context<'_> {
 }
 
 impl AttachmentRecord {
-    /// Without the targets that show the device no more, but for the one that asks.
+    /// Removes the targets that no longer show the device, except the calling one.
     fn without_stale_targets(mut self, target: &TargetPath, top: Option<&Path>) -> Self {
         self.targets.retain(|other| other == target.as_path() || is_mounted_from(other, top));
         self
@@ -308,8 +309,8 @@ fn no_store() -> anyhow::Error {
     anyhow::anyhow!("no store is attached: the plan lacks a step")
 }
 
-/// Whether a device is there for a target, or something of a call that was killed before it had
-/// one.
+/// Reports whether a device is attached for a target, or something is left of a call that was
+/// killed before it had one.
 pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool> {
     let lost = attachment_record::locked().next().is_some()
         || served_by(context.driver).any(<dyn Served>::has_orphans)
@@ -318,20 +319,20 @@ pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool
     Ok(lost || !AttachmentRecord::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }
 
-/// Whether what is mounted at a target is of a device that we brought for it and that has died
-/// since: no one can use it, and kubelet, which asks for it again, would never unmount it.
+/// Reports whether the mount at a target is on a device that we attached for it and that has died
+/// since. Such a mount is useless, and kubelet, which asks for it again, would never unmount it.
 pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
     Ok(!AttachmentRecord::of(target)?.is_empty() && unmount::has_dead_device(place))
 }
 
-/// The step that takes a target's device away, and its undo.
+/// Performs the step that detaches a target's device, and its undo.
 pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     sweep(target, context.tools())?;
     served_by(context.driver).for_each(|kind| kind.end_orphans(context.tools()));
     Ok(())
 }
 
-/// The same for when nothing is mounted at the target, and no other call is carried out.
+/// Does the same when nothing is mounted at the target, and no other call is carried out.
 pub(super) fn sweep(target: &TargetPath, tools: Tools<'_>) -> Result<()> {
     for record in AttachmentRecord::of(target)? {
         let id = record.id();
@@ -345,8 +346,8 @@ pub(super) fn sweep(target: &TargetPath, tools: Tools<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The target stays in the record until the device is gone: a call that is killed on the way is
-/// repeated.
+/// Detaches a target's device, if no other target uses it. The target stays in the record until the
+/// device is gone, so that a call that is killed halfway is repeated.
 fn let_go(at: &Site<'_>, mut record: AttachmentRecord, target: &TargetPath) -> Result<()> {
     let top = top(at.id, &record);
     let is_other = |other: &PathBuf| other != target.as_path() && is_mounted_from(other, top.as_deref());
@@ -372,13 +373,13 @@ fn let_go(at: &Site<'_>, mut record: AttachmentRecord, target: &TargetPath) -> R
         backend(&record.store).release(at)?;
     }
     if !is_known {
-        // Without it, what a killed mkfs has left is refused.
+        // If this fails, the remains of a killed mkfs are refused.
         let _ = unfinished::note_file(&record);
     }
     record.remove()
 }
 
-/// What the kernel still has mounted somewhere must not lose its device.
+/// Waits until the device is free: a device that is still mounted somewhere must not disappear.
 fn wait_until_free(device: &Path, deadline: &Deadline) -> Result<()> {
     let patience = Deadline::after(LETTING_GO.min(deadline.remaining()));
     while is_claimed(device)? {
@@ -392,11 +393,11 @@ fn wait_until_free(device: &Path, deadline: &Deadline) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is mounted anywhere, in whatever namespace, or another device lies on it: open(2),
-/// `O_EXCL`.
+/// Reports whether the device is mounted anywhere, in any namespace, or another device lies on it:
+/// open(2), `O_EXCL`.
 fn is_claimed(device: &Path) -> Result<bool> {
     match opened::is_claimed(device) {
-        // The last three of one whose server is gone: it can be detached.
+        // The last three errors are those of a device whose server is gone: it can be detached.
         Err(
             Errno::NOENT
             | Errno::NXIO
@@ -410,9 +411,9 @@ fn is_claimed(device: &Path) -> Result<bool> {
     }
 }
 
-/// Mounted it may be only as volumes of this driver: then the record of them was lost. One that is
-/// nowhere mounted and still in use may be a file system on its end: the pod before has just been
-/// unmounted.
+/// Refuses a device that others use. It may be mounted only as volumes of this driver: then their
+/// record was lost. A device that is in use and not mounted may have a file system that is just
+/// ending: that of the previous pod.
 fn refuse_other_users(device: &Path, directory: Option<&str>, deadline: &Deadline) -> Result<()> {
     let number = number_of(device.as_os_str());
     let is_of = |entry: &Entry| number_of(&entry.source) == number;
@@ -441,7 +442,7 @@ fn refuse_other_users(device: &Path, directory: Option<&str>, deadline: &Deadlin
     Ok(())
 }
 
-/// Whether what is mounted at a place comes from this device.
+/// Reports whether the mount at a place comes from this device.
 fn is_mounted_from(place: &Path, device: Option<&Path>) -> bool {
     let Some(device) = device else { return false };
     let mounted = || -> Result<bool> {
@@ -455,7 +456,7 @@ fn is_mounted_from(place: &Path, device: Option<&Path>) -> bool {
     mounted().unwrap_or(false)
 }
 
-/// For writing unless that is not wanted or cannot be.
+/// Opens the device for writing, unless that is not requested or not possible.
 fn open_device(path: &Path, read_only: bool) -> Result<(OwnedFd, bool)> {
     let what = || format!("open {}", path.display());
     if !read_only {
@@ -481,7 +482,7 @@ fn open_in_time(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// A socket is as little a device as the node of a disk that the kernel has not added yet.
+    /// Opening a socket fails as for the node of a disk that the kernel has not added yet.
     #[test]
     fn a_disk_that_comes_after_its_node_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();

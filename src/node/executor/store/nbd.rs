@@ -1,13 +1,13 @@
-//! Network block devices: of a server in the network, or of a disk image of the node, which
+//! Network block devices: of a server in the network, or of a disk image on the node, which
 //! [`qemu`](super::qemu) serves on a socket.
 //!
 //! The kernel holds the connection, and the device has the store's name, so it is found again
-//! without a record. If the connection ends, nothing connects again: every read and write fails
-//! from then on, until the volume is unmounted everywhere and mounted again. A server that only
-//! falls silent counts as gone after the store's timeout, so nothing hangs for longer.
+//! without a record. If the connection ends, there is no new one: every read and write fails from
+//! then on, until the volume is unmounted everywhere and mounted again. A server that only stops
+//! answering counts as gone after the store's timeout, so nothing hangs for longer.
 //!
-//! The daemon of an image cannot make it larger while it serves it. So the export is removed for a
-//! moment, in which the kernel holds reads and writes back.
+//! An image's daemon cannot make the image larger while it serves it. So the export is removed for
+//! a moment, in which the kernel holds reads and writes back.
 //!
 //! The protocol does not tell whether another node uses the same export. For an image, locks on its
 //! file do.
@@ -36,37 +36,38 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The driver of such devices.
+/// Driver of such devices.
 pub(super) const DRIVER: &str = "nbd";
 
-/// The export of an image's daemon, for clients and for itself.
+/// Name of the export of an image's daemon for clients, and its id in the daemon.
 const EXPORT: &str = "disk";
 const ID: &str = "content";
 
-/// How long the kernel waits for an image's daemon to be connected again while the image grows.
+/// Time for which the kernel waits for a new connection to an image's daemon while the image grows.
 const GAP: Duration = Duration::from_secs(20);
 
-/// How often the kernel is given a new connection: it takes none until it has seen that the old one
-/// has ended, and does not say so. Those it has no use for are closed.
+/// Number of new connections for the kernel: it accepts none until it has seen the end of the old
+/// one, and does not report that. Connections that it does not need are closed.
 const ATTEMPTS: usize = 8;
 
-/// How long a device that was disconnected may be in use: by who looks at each new device, say.
+/// Limit for a disconnected device to be in use, for example by a program that examines new
+/// devices.
 const LETTING_GO: Duration = Duration::from_secs(3);
 
-/// How much is read of the end of a device that grew.
+/// Size of the part that is read at the end of a grown device, in bytes.
 const LAST: usize = 4096;
 
-/// What all their names begin with.
+/// Prefix for all names of such devices.
 const OURS: &str = "flexvol-";
 
-/// What the kernel calls the device's backend: several nodes, each in its container, may share the
-/// kernel.
+/// Returns the kernel's name for the device's backend. It has the PID namespace in it, because
+/// several nodes, each in its container, may share the kernel.
 pub(super) fn backend(at: &Site<'_>) -> String {
     format!("{OURS}{}-{}", at.id.as_str(), process::namespace())
 }
 
-/// The device with that name. One that lost its server may still be in use somewhere, and another
-/// be there by now: the record knows which.
+/// Returns the device with that name. There may be two: one that lost its server may still be in
+/// use somewhere. The record tells which one is current.
 pub(super) fn connected(at: &Site<'_>) -> Result<Option<Device>> {
     let devices = Device::of(&backend(at))?;
     let known = AttachmentRecord::read(at.id).and_then(|record| record.device);
@@ -74,7 +75,7 @@ pub(super) fn connected(at: &Site<'_>) -> Result<Option<Device>> {
     Ok(devices.iter().find(is_known).or_else(|| devices.first()).copied())
 }
 
-/// Where an image's daemon listens.
+/// Returns the path where an image's daemon listens.
 fn socket(home: &ImageDaemon) -> PathBuf {
     home.private.file("socket")
 }
@@ -125,8 +126,9 @@ impl Backend for Nbd {
     }
 }
 
-/// One that an admin has connected by hand bears no name of its export: what is on it tells. Of a
-/// copy, too, but the kernel could not tell these two apart either.
+/// Refuses a second device of the same content. A device that an admin has connected by hand does
+/// not name its export, so the content is compared. This also refuses a copy, but the kernel could
+/// not tell the two apart either.
 fn refuse_second(device: Device) -> Result<()> {
     let identifier = |device: Device| {
         let opened = opened::open(&device.path(), OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
@@ -183,11 +185,11 @@ fn bring(nbd: &Nbd, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
     Ok(device)
 }
 
-/// Makes the image larger. It is served again afterwards, also if that failed.
+/// Makes the image larger. It is served again afterwards, even if that failed.
 fn grow_image(nbd: &Nbd, at: &Site<'_>, device: Device, size: u64) -> Result<()> {
     let home = ImageDaemon::of(at);
     device.bridge(&backend(at), GAP)?;
-    // It is missing if a call was killed before it added the export again.
+    // The export is missing if a call was killed before it added the export again.
     let _ = home.tell("block-export-del", &json!({"id": ID, "mode": "hard"}), at);
     let resized = grow_in_time(&home, size, at);
     home.tell("block-export-add", &export(false), at)?;
@@ -200,13 +202,13 @@ fn grow_image(nbd: &Nbd, at: &Site<'_>, device: Device, size: u64) -> Result<()>
     resized
 }
 
-/// Connects to the server and selects the export. The first time with the policy, which decides
-/// about addresses.
+/// Connects to the server and selects the export. Only the first time there is a policy, which
+/// decides about addresses.
 fn connect(nbd: &Nbd, at: &Site<'_>, policy: Option<&Policy>) -> Result<Served> {
     with_server(nbd, at, policy, |socket, export| Served::begin(socket, export, at.deadline))
 }
 
-/// Of several addresses of the server the first that answers.
+/// Calls `begin` with the first address of the server that answers.
 fn with_server<T>(
     nbd: &Nbd,
     at: &Site<'_>,
@@ -234,7 +236,7 @@ fn with_server<T>(
     Err(last.with_context(|| format!("server {server} has no address"))?)
 }
 
-/// An export that is going away takes a moment.
+/// Grows the image, with retries: the removal of an export takes a moment.
 fn grow_in_time(home: &ImageDaemon, size: u64, at: &Site<'_>) -> Result<()> {
     let patience = Deadline::after(GAP.min(at.deadline.remaining()) / 2);
     loop {
@@ -245,7 +247,7 @@ fn grow_in_time(home: &ImageDaemon, size: u64, at: &Site<'_>) -> Result<()> {
     }
 }
 
-/// What the daemon is told to serve.
+/// Returns the export that the daemon is to serve.
 fn export(read_only: bool) -> Value {
     json!({"type": "nbd", "id": ID, "node-name": qemu::NODE, "name": EXPORT, "writable": !read_only})
 }
@@ -265,8 +267,8 @@ pub(super) fn take_away(at: &Site<'_>) -> Result<()> {
     wait_until_gone(at)
 }
 
-/// Disconnects whatever has the store's name, and ends its daemon. First the device: what it has
-/// been told to write is on its way by then.
+/// Disconnects every device with the store's name, and ends its daemon. The device comes first:
+/// then its writes have been sent before the daemon ends.
 fn clear(at: &Site<'_>) -> Result<()> {
     for device in Device::of(&backend(at))? {
         device.disconnect()?;
@@ -274,7 +276,7 @@ fn clear(at: &Site<'_>) -> Result<()> {
     ImageDaemon::of(at).end(at)
 }
 
-/// The kernel keeps a device as long as someone has it open.
+/// Waits for the end of the device: the kernel keeps it as long as it is open.
 pub(super) fn wait_until_gone(at: &Site<'_>) -> Result<()> {
     let patience = Deadline::after(LETTING_GO.min(at.deadline.remaining()));
     while let Some(device) = Device::of(&backend(at))?.into_iter().find(|device| device.is_left()) {
@@ -292,7 +294,7 @@ pub(super) fn wait_until_gone(at: &Site<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the end of the device can be read; it is in no cache yet.
+/// Reports whether the end of the device can be read; no cache has it yet.
 fn ends_well(path: &Path, size: u64) -> bool {
     let device = opened::open(path, OFlags::RDONLY);
     let mut end = [0; LAST];

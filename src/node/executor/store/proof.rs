@@ -1,19 +1,19 @@
-//! The proof that a device is blank, over as many calls as it takes.
+//! Proof that a device is blank, over as many calls as it takes.
 //!
-//! A terabyte is not read in the time of one call. What a call has read and found to be zero is
-//! noted in /run, and the next one goes on there. In between no one holds the device: what makes
-//! that safe is that no one but this volume's pods writes to it, and these have no mount of it
-//! before it is formatted. As far as it can be seen, that is not taken for granted:
+//! One call does not have enough time to read a terabyte. A call notes in /run how much it has read
+//! and found to be zero, and the next call continues there. Between the calls the device is not
+//! held. This is safe because only this volume's pods write to it, and they have no mount of it
+//! before it is formatted. As far as this can be checked, it is not taken for granted:
 //!
-//! * A note counts for the same store, size and hardware identity (an LVM or SCSI identifier, an
+//! * A note is valid for the same store, size and hardware identity (an LVM or SCSI identifier, an
 //!   RBD image), the same boot, and for a quarter of an hour: kubelet tries again every two
 //!   minutes.
-//! * It counts no more once this node has written to the same instance of the device.
-//! * Before the device is formatted, signatures and samples are read again, where whoever formats
-//!   or mounts a device writes.
+//! * It becomes invalid once this node has written to the same instance of the device.
+//! * Before the device is formatted, signatures and samples are read again, at the places that
+//!   every format or mount writes to.
 //!
-//! A note goes with the unmount of the volume that it was made for. One that is lost, torn or too
-//! old costs time and nothing else.
+//! A note is removed with the unmount of the volume that it was made for. A note that is lost, torn
+//! or too old only costs time.
 
 use super::{Attached, Disk};
 use anyhow::Result;
@@ -26,13 +26,13 @@ use flexvol_model::paths;
 use flexvol_protocol::TargetPath;
 use std::path::{Path, PathBuf};
 
-/// How long a note counts, in seconds.
+/// Validity of a note, in seconds.
 const VALID: u64 = 15 * 60;
 
-/// No note is longer.
+/// Size limit for a note, in bytes.
 const LARGEST: usize = 64 * 1024;
 
-/// Every byte is read, unless samples shall do.
+/// Fails unless the device is blank. Reads every byte, unless samples are enough.
 pub(super) fn prove_blank(disk: &Attached, sampled: bool, tools: Tools<'_>) -> Result<()> {
     let identity = block_device::identity(disk.fd())?;
     let path = path_of(disk);
@@ -44,26 +44,26 @@ pub(super) fn prove_blank(disk: &Attached, sampled: bool, tools: Tools<'_>) -> R
     let targets: Vec<_> = disk.record.targets.iter().map(|target| target.to_string_lossy()).collect();
     let note = |at| write(&path, &identity, at, &targets.join("\n"));
     let proven = prove_device_blank(disk.fd(), scope, &zeros, &note, tools.deadline);
-    // What holds data is not proven any further.
+    // A device with data needs no further proof.
     if proven.as_ref().is_err_and(|error| !block_device::is_late(error)) {
         forget(disk);
     }
     proven
 }
 
-/// It is about to be written, or not blank.
+/// Removes the note: the device is about to be written to, or is not blank.
 pub(super) fn forget(disk: &Attached) {
     let _ = files::forget(&path_of(disk));
 }
 
-/// No one asks for the volume at this place any more: its notes go, and those that count no more.
+/// Removes the notes for a target that is not requested any more, and all outdated notes.
 pub(super) fn give_up(target: &TargetPath) {
     for path in given_up(target) {
         let _ = files::forget(&path);
     }
 }
 
-/// Whether there are any.
+/// Reports whether there are such notes.
 pub(super) fn is_left(target: &TargetPath) -> bool {
     given_up(target).next().is_some()
 }
@@ -82,20 +82,21 @@ fn directory() -> PathBuf {
     paths::run(paths::BLANK)
 }
 
-/// What lies below encryption and what lies above it are two devices.
+/// Returns the path of the note. The device below encryption and the one above it have separate
+/// notes.
 fn path_of(disk: &Attached) -> PathBuf {
     let layer = if disk.record.encrypted { ".decrypted" } else { "" };
     directory().join(format!("{}{layer}", disk.record.id().as_str()))
 }
 
-/// Without a note the next call begins again.
+/// Writes the note. If this fails, the next call begins again.
 fn write(path: &Path, of: &Identity, at: u64, targets: &str) {
     let text = format!("{} {at} {}:{} {}\n{targets}", clock::seconds(), of.instance, of.written, of.storage);
     let directory = path.parent().unwrap_or(path);
     let _ = files::make_private(directory).and_then(|()| files::replace(path, text.as_bytes()));
 }
 
-/// How far earlier calls have come.
+/// Returns the position that earlier calls have reached.
 fn read(path: &Path, of: &Identity, now: u64) -> u64 {
     let note = || {
         let text = files::read_small(path, LARGEST).ok()??;

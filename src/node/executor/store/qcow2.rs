@@ -1,12 +1,12 @@
-//! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's
-//! content as a file (FUSE), and a loop device makes a block device of that.
+//! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: the daemon shows the
+//! image's content as a file (FUSE), and a loop device makes a block device of that file.
 //!
-//! The daemon has a mount table of its own, and no one else sees the file: nothing of it is on the
-//! node that could be removed or left. It must not see the file system that is mounted from it
-//! either: a daemon that were the last to see it would have to write to itself when it ends, and
-//! could never end.
+//! The daemon has a mount table of its own, and no other process sees the file: so nothing is on
+//! the node that could be removed or left behind. The daemon must not see the file system that is
+//! mounted from it either. If it were the last process that sees it, it would have to write to
+//! itself when it ends, and could never end.
 //!
-//! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
+//! [`qemu`] says which images are refused, and how an image is kept from being opened twice.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::qemu::{self, NODE, PROGRAM, Shown};
@@ -31,10 +31,10 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may stay that no one uses any more.
+/// Limit for an unused device to stay.
 const LETTING_GO: Duration = Duration::from_secs(1);
 
-/// The daemons of images.
+/// Returns the daemons of images, with their PIDs.
 fn daemons() -> impl Iterator<Item = (i32, Id)> {
     let named = |pid: i32| {
         let line = process::command_line(pid)?;
@@ -43,14 +43,15 @@ fn daemons() -> impl Iterator<Item = (i32, Id)> {
     process::running(PROGRAM, NAME).into_iter().filter_map(named)
 }
 
-/// The images whose daemons have lost their records, and whose content no device shows any more.
+/// Returns the images whose daemons have no record any more, and whose content no device shows any
+/// more.
 fn orphans() -> impl Iterator<Item = Id> {
     daemons()
         .filter(|(pid, id)| AttachmentRecord::read(id).is_none() && !is_shown(id, *pid))
         .map(|(_, id)| id)
 }
 
-/// Whether a device shows what a daemon serves, or that cannot be told.
+/// Reports whether a device shows what a daemon serves; true if that is unknown.
 fn is_shown(id: &Id, pid: i32) -> bool {
     let path = content(id.as_str());
     let is_older = !has_content(pid, &path);
@@ -64,7 +65,7 @@ fn is_shown(id: &Id, pid: i32) -> bool {
     false
 }
 
-/// Those of a killed call, which no one has a record of.
+/// Daemons of killed calls, without a record.
 pub(super) struct Daemons;
 
 impl Served for Daemons {
@@ -78,7 +79,7 @@ impl Served for Daemons {
 
     fn end_orphans(&self, tools: Tools<'_>) {
         for id in orphans() {
-            // Whoever has it locked is just bringing it.
+            // Another call has locked the image, and is just attaching it.
             let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
             if orphans().any(|orphan| orphan == id) {
                 let at = Site::of(&id, tools);
@@ -88,26 +89,26 @@ impl Served for Daemons {
     }
 }
 
-/// What the daemon's words have before the image's name.
+/// Text before the image's name in the daemon's command line.
 const NAME: &str = r#""id":"image-"#;
 
-/// In the daemon's root: the file that is the image's content. No other image's is called so, and
-/// the kernel tells the name of what a device shows without asking the daemon, which may not
-/// answer. In that of an older version it is [`SERVED`].
+/// Returns the path of the image's content in the daemon's root. No other image has the same path.
+/// The kernel tells the path that a device shows without asking the daemon, which may not answer.
+/// In a daemon of an older version the path is [`SERVED`].
 fn content(name: &str) -> String {
     format!("{SERVED}-{name}")
 }
 
-/// Whether a daemon shows an image's content at a path of its own.
+/// Reports whether a daemon shows an image's content at a path in its root.
 fn has_content(pid: i32, path: &str) -> bool {
     seen(pid, path, OFlags::PATH).is_ok_and(|content| is_mount_root_at(content.as_fd()))
 }
 
-/// And the socket that the daemon takes commands from.
+/// Socket in the daemon's root on which the daemon takes commands.
 const CONTROL: &str = "/var/control";
 
-/// What a process has at a path of its own. It may be anybody's, who has a link to anything there:
-/// none is followed.
+/// Opens a path in the root of a process. The process may be any user's, and may have a link to
+/// anything there: no link is followed.
 fn seen(pid: i32, path: &str, flags: OFlags) -> Result<OwnedFd> {
     let root = format!("/proc/{pid}/root");
     let opened = opened::open(Path::new(&root), OFlags::PATH | OFlags::DIRECTORY);
@@ -115,17 +116,17 @@ fn seen(pid: i32, path: &str, flags: OFlags) -> Result<OwnedFd> {
     openat_beneath::open(root.as_fd(), Path::new(path.trim_start_matches('/')), flags)
 }
 
-/// Where a socket is that was opened as what it is, and nothing else.
+/// Returns a path that leads to the opened socket, and to nothing else.
 fn through(socket: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()))
 }
 
-/// Where a daemon takes commands.
+/// Opens the socket on which a daemon takes commands.
 fn control(pid: i32) -> Result<OwnedFd> {
     seen(pid, CONTROL, OFlags::PATH)
 }
 
-/// All that one image's daemon has.
+/// Resources of one image's daemon.
 struct ImageDaemon<'a> {
     at: &'a Site<'a>,
     name: &'a str,
@@ -137,18 +138,18 @@ impl<'a> ImageDaemon<'a> {
         Self { at, name: at.id.as_str(), scope: qemu::scope(at) }
     }
 
-    /// Those that are called so. Two images can have no name in common, nor can the beginning of
-    /// one be another's.
+    /// Returns the processes with this name. No two images have the same name, and no name is the
+    /// beginning of another.
     fn namesakes(&self) -> Vec<i32> {
         process::running(PROGRAM, &format!("{NAME}{}\"", self.name))
     }
 
-    /// Those of them that we have started.
+    /// Returns those processes that we have started.
     fn daemons(&self) -> Vec<i32> {
         self.namesakes().into_iter().filter(|pid| qemu::is_ours(*pid, self.at)).collect()
     }
 
-    /// The daemon that shows the content, and where.
+    /// Returns the daemon that shows the content, and the path of the content.
     fn daemon(&self) -> Option<Server> {
         self.daemons().into_iter().find_map(|pid| self.server(pid))
     }
@@ -158,8 +159,9 @@ impl<'a> ImageDaemon<'a> {
         paths.find(|path| has_content(pid, path)).map(|path| Server { pid, path })
     }
 
-    /// The device that shows what a process serves of which no one knows whose it is, without
-    /// record and control group, and that is in use: what was written to it is not on the disk yet.
+    /// Returns the device that shows what a process serves, if the device is in use and neither a
+    /// record nor a control group tells whose the process is. The data written to such a device is
+    /// not on the disk yet.
     fn used(&self, pid: i32) -> Option<PathBuf> {
         if qemu::is_ours(pid, self.at) {
             return None;
@@ -182,9 +184,9 @@ impl<'a> ImageDaemon<'a> {
         let (daemons, patience) = (self.daemons(), qemu::quitting(self.at));
         let told = |pid: &&i32| control(**pid).is_ok_and(|socket| qmp::quit(&through(&socket), &patience));
         let asked = daemons.iter().filter(told).count();
-        // One that could not be found has not been asked.
+        // A daemon that could not be found has not been asked.
         qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), self.at);
-        // On a node without control groups; and whoever else calls itself so.
+        // For nodes without control groups, and for other processes with such a name.
         process::end(self.namesakes().into_iter().filter(|pid| self.used(*pid).is_none()).collect());
     }
 }
@@ -192,7 +194,7 @@ impl<'a> ImageDaemon<'a> {
 impl Backend for DiskImage {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
         match ImageDaemon::of(at).daemon().map_or(Ok(None), |server| server.shown()) {
-            // Its daemon was killed, or just is.
+            // The image's daemon was killed, or is just being killed.
             Err(error) if matches!(error.downcast_ref(), Some(&(Errno::NOTCONN | Errno::CONNABORTED))) => {
                 Ok(None)
             }
@@ -200,7 +202,7 @@ impl Backend for DiskImage {
         }
     }
 
-    /// A loop device goes with the daemon.
+    /// Returns the device only if it is found: a loop device disappears with the daemon.
     fn hold(&self, at: &Site<'_>, device: &Path) -> Option<Found> {
         self.find(at).ok().flatten().filter(|found| found.path == device)
     }
@@ -212,13 +214,13 @@ impl Backend for DiskImage {
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let home = ImageDaemon::of(at);
         home.refuse_used()?;
-        // What a killed call left.
+        // Leftovers of a killed call.
         home.end();
         let image = qemu::open(self, ImageFormat::Qcow2, at, with)?;
         serve(self, &home, &image, at, with).inspect_err(|_| home.end())
     }
 
-    /// What the image has no clusters for, the daemon shows as holes.
+    /// Returns the holes in the daemon's file: the image has no clusters for them.
     fn zeros(&self, at: &Site<'_>, _: &With<'_>) -> Zeros {
         let holes = |content: OwnedFd| {
             Some(block_status::holes(content.as_fd(), length(&content).ok()?, &at.share()))
@@ -276,25 +278,26 @@ fn serve(
         open_file(&content, with.read_only)
     })?;
     let whole = Window::default();
-    // Never with direct I/O: of two writes at once a QEMU without "fuse: Copy write buffer content
-    // before polling" (July 2025) may store the bytes of one as the other. Through the page cache
-    // they come one after the other.
+    // Never with direct I/O: of two simultaneous writes a QEMU without "fuse: Copy write buffer
+    // content before polling" (July 2025) may store the bytes of one as the other. Through the page
+    // cache the writes come one after the other.
     LoopDevice::attach(content.as_fd(), &disk.file, &whole, with.read_only, false).map(Found::of_loop)
 }
 
-/// How long the content is now.
+/// Returns the present length of the content.
 fn length(content: &OwnedFd) -> Result<u64> {
     opened::length_now(content.as_fd()).context("look at an image's content")
 }
 
-/// A daemon, and where in its root it shows an image's content.
+/// Daemon, and the path in its root at which it shows an image's content.
 struct Server {
     pid: i32,
     path: String,
 }
 
 impl Server {
-    /// Who only calls itself a daemon may have a fifo there, which is waited for.
+    /// Opens the content without blocking: a process that only pretends to be a daemon may have a
+    /// fifo there.
     fn open(&self, read_only: bool) -> Result<OwnedFd> {
         let flags = OFlags::NONBLOCK | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let content = seen(self.pid, &self.path, flags)?;
@@ -303,7 +306,7 @@ impl Server {
         Ok(content)
     }
 
-    /// The device that shows it.
+    /// Returns the device that shows the content.
     fn shown(&self) -> Result<Option<LoopDevice>> {
         LoopDevice::find_served(self.open(true)?.as_fd(), &self.path)
     }

@@ -1,10 +1,10 @@
-//! The daemon of a disk image, qemu-storage-daemon, for the drivers that make a block device of
-//! what it shows.
+//! Daemon of a disk image, qemu-storage-daemon, for the drivers that make a block device of what it
+//! shows.
 //!
-//! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a
-//! data file could be any file of the node. An image with either is refused, and whether an image
-//! is a raw one is never guessed from what is in it. A lock keeps the image from being opened
-//! twice, on this node or, where the file system has such locks, on another.
+//! The header of an image says what its writer has chosen, and qemu follows it: a backing file or a
+//! data file could be any file of the node. An image with either is refused, and the content of an
+//! image never decides whether it is a raw one. A lock keeps the image from being opened twice, on
+//! this node or, where the file system has such locks, on another.
 
 use super::attachment_record::AttachmentRecord;
 use super::{Site, TICK, With};
@@ -34,44 +34,45 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The daemon.
+/// Name of the daemon's program.
 pub(super) const PROGRAM: &str = "qemu-storage-daemon";
 
-/// How long the daemon may take to write back and end.
+/// Limit for the daemon to write back and end.
 const QUIT_WAIT: Duration = Duration::from_secs(10);
 
-/// How long an image's lock is waited for: a call that is just ending has it.
+/// Limit for waiting for an image's lock: a call that is just ending may have it.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Covered with the root that the daemon has, in its mount table.
+/// Directory that the daemon's root covers, in the daemon's mount table.
 const COVERED: &str = "/var";
 
-/// The file systems of a node's own disks, as statfs(2) has them: ext4, overlays, xfs, btrfs, f2fs,
+/// File systems of a node's own disks, as statfs(2) reports them: ext4, overlays, xfs, btrfs, f2fs,
 /// ZFS, and tmpfs.
 const LOCAL: [u32; 7] =
     [0xEF53, 0x794C_7630, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x0102_1994];
 
-/// Where the image is in it.
+/// Path of the image in the daemon's root.
 const IMAGE: &str = "/image";
 
-/// The daemon's node of the image.
+/// Name of the image's block node in the daemon.
 pub(super) const NODE: &str = "disk";
 
-/// Only root may look at other volumes.
+/// Mode and owner of directories: only root may look at other volumes.
 const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
 
-/// What an image is shown as.
+/// Form in which an image is shown.
 pub(super) struct Shown {
     pub(super) format: ImageFormat,
     pub(super) read_only: bool,
-    /// Further words of the command line.
+    /// Further arguments for the command line.
     pub(super) server: Vec<String>,
     pub(super) export: Value,
 }
 
-/// Whether a process that has the store's name among its words is the daemon that we have started
-/// for it: it is in its control group, or the one of the record. Of one that an older version has
-/// started, where there are no control groups, there is only the record of its device.
+/// Reports whether a process with the store's name in its command line is the daemon that we have
+/// started for it: it is in the store's control group, or the record names it. A daemon that an
+/// older version has started, on a node without control groups, is known only by the record of its
+/// device.
 pub(super) fn is_ours(pid: i32, at: &Site<'_>) -> bool {
     let is_recorded = |record: AttachmentRecord| match record.daemon {
         Some((number, started)) => number == pid && process::started(pid) == Some(started),
@@ -80,61 +81,62 @@ pub(super) fn is_ours(pid: i32, at: &Site<'_>) -> bool {
     scope(at).holds(pid) || AttachmentRecord::read(at.id).is_some_and(is_recorded)
 }
 
-/// Writes down who has been started.
+/// Records the daemon that was started.
 pub(super) fn note(daemon: &Daemon, at: &Site<'_>) -> Result<()> {
     let Some(record) = AttachmentRecord::read(at.id) else { return Ok(()) };
     let started = process::started(daemon.pid()).map(|started| (daemon.pid(), started));
     AttachmentRecord { daemon: started, ..record }.write()
 }
 
-/// The control group of an image's daemons. Several nodes, each in its container, may share the
-/// groups.
+/// Returns the control group of an image's daemons. The PID namespace is in its name, because
+/// several nodes, each in its container, may share the groups.
 pub(super) fn scope(at: &Site<'_>) -> Scope {
     Scope::named(&format!("{}-{}", at.id.as_str(), process::namespace()))
 }
 
-/// Ends what runs there: at once, unless all of it was asked to and may still write back.
+/// Ends the processes in the group: at once, unless all were asked to end and may still write back.
 pub(super) fn end_scope(scope: &Scope, was_asked: bool, at: &Site<'_>) {
     scope.end(if was_asked { QUIT_WAIT.min(at.deadline.remaining()) } else { Duration::ZERO });
 }
 
-/// Until when the daemon has to answer that it is to end: one that says nothing is killed.
+/// Returns the deadline for the daemon's answer that it will end: a silent daemon is killed.
 pub(super) fn quitting(at: &Site<'_>) -> Deadline {
     Deadline::after(QUIT_WAIT.min(at.deadline.remaining()))
 }
 
-/// All that one image's daemon has.
+/// Resources of one image's daemon.
 pub(super) struct ImageDaemon {
     pub(super) private: Private,
     scope: Scope,
 }
 
 impl ImageDaemon {
-    /// That of the store.
+    /// Returns the daemon of the store.
     pub(super) fn of(at: &Site<'_>) -> Self {
         Self { private: Private::at(paths::run(paths::IMAGE_DAEMONS).join(at.id.as_str())), scope: scope(at) }
     }
 
-    /// Where it takes commands.
+    /// Returns the path of the socket on which the daemon takes commands.
     pub(super) fn control(&self) -> PathBuf {
         self.private.file("control")
     }
 
-    /// Whether it runs. Its socket may be lost with /run, and it must not be started again while it
-    /// is used: where neither a record nor a control group tells, its words do.
+    /// Reports whether the daemon runs. Its socket may be lost with /run, but it must not be
+    /// started again while it is in use: if neither a record nor a control group tells, its command
+    /// line does.
     pub(super) fn is_alive(&self, at: &Site<'_>) -> bool {
         let is_unknown = || AttachmentRecord::read(at.id).is_none() && !self.scope.is_left();
         let is_it = |pid: i32| is_ours(pid, at) || is_unknown();
         qmp::is_listening(&self.control()) || self.daemons().into_iter().any(is_it)
     }
 
-    /// Those that have its place among their words.
+    /// Returns the processes that have the daemon's directory in their command line.
     fn daemons(&self) -> Vec<i32> {
         let place = format!("{}/", self.private.file("").display()).replace("//", "/");
         process::running(PROGRAM, &place)
     }
 
-    /// Starts it, with what it shows the image as; it has begun when `is_ready`.
+    /// Starts the daemon, which shows the image in the form `shown`; it is ready when `is_ready`.
     pub(super) fn serve(
         &self,
         image: &OwnedFd,
@@ -156,24 +158,24 @@ impl ImageDaemon {
         self.tell("block_resize", &json!({"node-name": NODE, "size": size}), at)
     }
 
-    /// Lets it execute a command.
+    /// Has the daemon execute a command.
     pub(super) fn tell(&self, command: &str, arguments: &Value, at: &Site<'_>) -> Result<()> {
         qmp::execute(&self.control(), command, arguments, at.deadline)
     }
 
-    /// Ends it and removes what it had. What is not there is ended.
+    /// Ends the daemon and removes its files. A missing daemon counts as ended.
     pub(super) fn end(&self, at: &Site<'_>) -> Result<()> {
         let asked = qmp::quit(&self.control(), &quitting(at));
         end_scope(&self.scope, asked, at);
-        // On a node without control groups, and when the record of it is lost.
+        // For a node without control groups, and for a lost record.
         process::end(self.daemons());
         self.private.remove()
     }
 }
 
-/// Does something where a root is that has the image in it, and nothing else of the node but
-/// programs: whatever its header says while a program reads it, there is nothing else to open.
-/// Mounts that lead to `kept` are there as well.
+/// Runs `work` with a root that has the image in it, and nothing else of the node but programs:
+/// whatever the image's header says while a program reads it, there is nothing else to open. Mounts
+/// that lead to `kept` are there as well.
 pub(super) fn confined<T>(
     image: &OwnedFd,
     kept: &[&Path],
@@ -183,7 +185,7 @@ pub(super) fn confined<T>(
     let path = bare_root::path_of(image)?;
     let kept: Vec<_> = kept.iter().copied().chain([path.as_path()]).collect();
     namespace::secluded(&kept, || {
-        // Before anything is covered: it may lie there.
+        // Before anything is covered: the image may lie there.
         let here = bare_root::again(image, &path)?;
         let root = BareRoot::make("flexvol", Path::new(COVERED))?;
         root.show(Path::new(IMAGE), &here, read_only)?;
@@ -191,14 +193,14 @@ pub(super) fn confined<T>(
     })
 }
 
-/// Whether the image is on a file system that only this node can have, and can be written.
+/// Reports whether the image can be written, on a file system that only this node can have.
 pub(super) fn is_of_node(image: &DiskImage) -> bool {
     opened::file_system_number(&image.file).is_ok_and(|number| LOCAL.contains(&number))
         && opened::is_writable(&image.file)
 }
 
-/// Starts it in a scope and a root, where it takes commands at a path and shows the image; it has
-/// begun when `is_ready`.
+/// Starts the daemon in a control group and a root, where it takes commands at a path and shows the
+/// image; it is ready when `is_ready`.
 pub(super) fn start(
     scope: &Scope,
     image: &OwnedFd,
@@ -207,7 +209,7 @@ pub(super) fn start(
     is_ready: impl Fn() -> bool,
 ) -> Result<()> {
     let mut helper = Invocation::of(PROGRAM).within(root)?;
-    // For its lock alone.
+    // Kept only for its lock.
     helper.keep(image.as_fd())?;
     let (ours, its) = UnixStream::pair().context("make a connection for qemu-storage-daemon")?;
     let connection = helper.keep(its.as_fd())?;
@@ -227,7 +229,7 @@ pub(super) fn start(
     refuse_other_files(ours, at)
 }
 
-/// The header may have been another one when the daemon read it than when we did.
+/// Fails if the daemon has opened other files: the header may have changed since we read it.
 fn refuse_other_files(daemon: UnixStream, at: &Site<'_>) -> Result<()> {
     let arguments = json!({"flat": true});
     let nodes = qmp::talk(daemon, "query-named-block-nodes", &arguments, at.deadline.remaining())
@@ -241,7 +243,8 @@ fn refuse_other_files(daemon: UnixStream, at: &Site<'_>) -> Result<()> {
     Err(Failure::new(Code::Denied, text).into())
 }
 
-/// The image, made if it may be. One that a killed call left empty or unmade is made again.
+/// Opens the image, or makes it if allowed. An image that a killed call left empty or half made is
+/// made again.
 pub(super) fn open(
     image: &DiskImage,
     format: ImageFormat,
@@ -275,8 +278,8 @@ pub(super) fn open(
     Ok(file)
 }
 
-/// In JSON, where no comma of a name means anything. It is told by one connection that it has, and
-/// by those that come later.
+/// Returns the daemon's arguments. They describe the image in JSON, where a comma in a name has no
+/// meaning. The daemon takes commands on a connection that it inherits, and on later ones.
 fn words(control: &Path, connection: &Path, image: &Path, shown: Shown) -> Vec<String> {
     let Shown { format, read_only, server, export } = shown;
     let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
@@ -314,9 +317,9 @@ fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
     Ok(opened::create_in(directory.as_fd(), name.as_ref())?)
 }
 
-/// qemu's lock lets others write to a raw image. Ours lasts as long as the daemon has the file
-/// open, and driver `image` heeds it; of a loop device that it made before nothing but the device
-/// tells.
+/// Keeps other writers out: qemu's lock allows them for a raw image. Our lock lasts as long as the
+/// daemon has the file open, and driver `image` respects it. A loop device that driver `image` made
+/// before can only be found among the devices.
 fn keep_others_out(file: &OwnedFd, read_only: bool) -> Result<()> {
     let hold = if read_only { Hold::Together } else { Hold::Alone };
     let used = |how: &str| {
@@ -340,7 +343,7 @@ fn is_unmade(image: &OwnedFd, format: ImageFormat) -> Result<bool> {
     Ok(is_empty || (format == ImageFormat::Qcow2 && disk_image::is_unmade(image.as_fd())?))
 }
 
-/// Locked: another node may be making it as well, and who fails empties it.
+/// Makes the image under a lock: another node may be making it as well, and a failure empties it.
 fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
     lock::wait(
         image.as_fd(),
@@ -349,7 +352,7 @@ fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Resul
         "waiting for another call that is creating the image",
     )?;
     let made = if is_unmade(image, format)? { make_alone(image, format, size, at) } else { Ok(()) };
-    // Whoever uses it has a lock of its own kind.
+    // The users of the image take a lock of their own kind.
     lock::release(image.as_fd())?;
     made
 }
@@ -359,12 +362,12 @@ fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) ->
         return opened::set_length(image.as_fd(), size).context("give it its size");
     }
     let words = ["create", "-q", "-f", "qcow2", IMAGE, &size.to_string()];
-    // It reads again what it has written, and so may others have by then.
+    // qemu-img reads again what it has written, and others may have written to it by then.
     let made = confined(image, &[], false, |root| {
         at.tools().run_to_success(Invocation::of("qemu-img").within(root)?.args(words))
     });
     if made.is_err() {
-        // Else the next call would take half of one for somebody's.
+        // Otherwise the next call would take the incomplete image for data.
         opened::set_length(image.as_fd(), 0)?;
     }
     made.with_context(|| format!("make an image of {}", Quantity(size))).map(drop)
@@ -379,7 +382,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::process::{Command, Stdio};
 
-    /// As who is root in a container can call itself, once the daemon has died.
+    /// Root in a container can start a process with this name, once the daemon has died.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test starts a process")]
     fn a_namesake_does_not_stand_for_a_daemon_that_has_died() {

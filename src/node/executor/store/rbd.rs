@@ -1,8 +1,7 @@
 //! Images of a Ceph cluster, by the kernel's own client or by Ceph's daemon.
 //!
-//! Whichever of them has it, the device is found again without a record, by a name that is made of
-//! the store's: there is one device of an image on a node, whoever of its pods asks for which
-//! client.
+//! With either client, the device is found again without a record, by a name that is made of the
+//! store's. A node has only one device of an image, whichever client its pods ask for.
 
 mod kernel;
 mod login;
@@ -18,13 +17,13 @@ use flexvol_protocol::quantity::Quantity;
 use login::Login;
 use std::path::Path;
 
-/// The driver of such devices.
+/// Driver of such devices.
 pub(super) const DRIVER: &str = "rbd";
 
-/// How long the monitors may be asked, in seconds.
+/// Limit for asking the monitors, in seconds.
 const MONITORS: u64 = 60;
 
-/// Why an image is not mapped, and what to do.
+/// Reasons for an image that is not mapped, each with a fix.
 const ABSENT: (Code, &str) =
     (Code::NotFound, "the cluster has no such pool, image or snapshot: check pool, image and snapshot");
 const REFUSED: (Code, &str) = (
@@ -34,7 +33,7 @@ const REFUSED: (Code, &str) = (
 const KEPT: (Code, &str) = (Code::Busy, "another node has it mapped and keeps it: unmount it there");
 const SILENT: (Code, &str) = (Code::Timeout, "the cluster does not answer: check its monitors and disks");
 
-/// What else it takes to let an image grow: for the kernel's client before, for rbd-nbd afterwards.
+/// Further steps to let an image grow: before it for the kernel's client, after it for rbd-nbd.
 const HELD: &str = "unmount it everywhere (a volume with option exclusive: \"false\" need not be) and ";
 const UNHEARD: &str = " and, if it has that size, unmount the volume everywhere and mount it again, because rbd-nbd does not tell the kernel";
 
@@ -69,8 +68,8 @@ impl Backend for RbdImage {
         Login::of(self, at, with).and_then(|login| login.zeros(at)).unwrap_or_default()
     }
 
-    /// The image is its cluster's to grow, which tells the kernel's client by itself; that is asked
-    /// again all the same.
+    /// Checks the size, because only the cluster can grow the image. The cluster tells the kernel's
+    /// client, which is asked again in any case.
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
         let (is, before, after) = match kernel::find(at)? {
             Some(mapped) => {
@@ -91,23 +90,23 @@ impl Backend for RbdImage {
     }
 }
 
-/// That it is not mapped, because of what was said.
+/// Returns the failure that an image is not mapped, with the message about it.
 fn mapping(login: &Login<'_>, said: &str, (code, text): (Code, &str)) -> Failure {
     Failure::new(code, format!("map {} of {}: {said}: {text}", login.image.spec(), login.monitor))
 }
 
-/// That it would be mapped twice.
+/// Returns the failure that the image would be mapped twice.
 fn second(how: &str) -> anyhow::Error {
     let text = format!("the image is mapped {how}, already by others on this node: unmap that");
     Failure::new(Code::Busy, text).into()
 }
 
-/// The kernel's device of the store, if there is one, is gone.
+/// Unmaps the kernel's device of the store, if there is one.
 pub(super) fn unmap(at: &Site<'_>) -> Result<()> {
     kernel::detach(at)
 }
 
-/// And that of rbd-nbd.
+/// Removes rbd-nbd's device of the store, if there is one.
 pub(super) fn end_daemon(at: &Site<'_>) -> Result<()> {
     rbd_nbd::detach(at)
 }

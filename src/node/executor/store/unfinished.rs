@@ -1,16 +1,16 @@
-//! What an mkfs has left on a device that failed, was killed at its deadline, or with the worker
-//! that ran it: the next call finds it, and must neither refuse it for ever nor format what
-//! someone has put there since.
+//! Remains of an mkfs that failed, or was killed at its deadline or together with its worker. The
+//! next call finds them on the device: it must neither refuse the device forever nor format what
+//! others have put there since.
 //!
-//! The device was proven blank before, so all that is on it once mkfs has ended is of that mkfs. A
-//! digest of it is noted, of all of it up to 1 GiB and of samples of a larger one, and only what
-//! still has that digest is formatted again: whoever formats or mounts the device elsewhere changes
-//! it. The note is in /run, and goes with the node's next boot; then, as without a note, the device
-//! holds data.
+//! The device was proven blank before, so once mkfs has ended, everything on the device comes from
+//! it. A digest of that is noted, of everything up to 1 GiB and of samples of a larger device. Only
+//! content that still has this digest is formatted again: every format or mount elsewhere changes
+//! it. The note is in /run, and disappears with the node's next boot. After that, as without a
+//! note, the device counts as one that holds data.
 //!
-//! No note is written while mkfs may still run. A device that is a file of the node, shown by a
-//! daemon, is gone with that before anybody can look at it when the call is killed; then the file
-//! is noted, by its inode and the time of its last change.
+//! No note is written while mkfs may still run. If a daemon shows a file of the node as the device,
+//! the device disappears with a killed call before it can be examined. Then the file is noted, by
+//! its inode and the time of its last change.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::open_device;
@@ -28,20 +28,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long may be looked at a device after its call's deadline: it was just read, and little of it
-/// is not zero.
+/// Limit for examining a device after its call's deadline: it was just read, and little of it is
+/// not zero.
 const AFTER_DEADLINE: Duration = Duration::from_secs(3);
 
-/// No other note is so long.
+/// Length of a digest, in bytes; no other note has this length.
 const DIGEST: usize = 32;
 
 fn directory() -> PathBuf {
     paths::run(paths::UNFINISHED)
 }
 
-/// Notes what is on the device now. The caller has its lock, and knows that mkfs has ended.
+/// Notes the present content of the device. The caller has its lock, and knows that mkfs has ended.
 pub(super) fn note(id: &Id, device: BorrowedFd<'_>) -> Result<()> {
-    // What never reaches the device is not there the next time.
+    // Writes that never reach the device are missing the next time.
     settle(device)?;
     note_settled(id, device)
 }
@@ -58,19 +58,19 @@ fn write(id: &Id, note: &[u8]) -> Result<()> {
     })
 }
 
-/// Whether an mkfs began there that no one saw end. That counts only as long as nothing but that
-/// mkfs can have happened: another node may have the device by then. What has a signature was
-/// finished.
+/// Reports whether an mkfs began there, and its end was not seen. This counts only until the latest
+/// time at which it can have run: after that, another node may have the device. A device with a
+/// signature was finished.
 pub(super) fn is_begun(until: Option<u64>, device: BorrowedFd<'_>) -> Result<bool> {
     Ok(until.is_some_and(|until| clock::seconds() <= until)
         && signature::identify(device, &Window::default())?.is_none())
 }
 
-/// Notes what such an mkfs has left on a device that goes, and its record with it. The caller has
-/// its lock, so mkfs has ended.
+/// Notes the remains of such an mkfs on a device that is about to disappear, together with its
+/// record. The caller has its lock, so mkfs has ended.
 pub(super) fn note_before_it_goes(record: &AttachmentRecord, device: &Path) -> Result<()> {
     let id = record.id();
-    // Whoever saw it end has noted what it left.
+    // A call that saw the end has noted the remains.
     if record.formatting.is_none() || read(&id)?.is_some_and(|noted| noted.len() == DIGEST) {
         return Ok(());
     }
@@ -79,8 +79,8 @@ pub(super) fn note_before_it_goes(record: &AttachmentRecord, device: &Path) -> R
     if is_begun(record.formatting, fd.as_fd())? { note_settled(&id, fd.as_fd()) } else { Ok(()) }
 }
 
-/// The same once the device has gone before it could be looked at, with the daemon that showed a
-/// file of the node as it: the file, unless it was changed when that mkfs can have run no more.
+/// Does the same after a device has disappeared, together with the daemon that showed a file of the
+/// node as it. Notes the file, unless it was changed later than that mkfs can have run.
 pub(super) fn note_file(record: &AttachmentRecord) -> Result<()> {
     match (record.formatting, stamp_of(&record.store)) {
         (Some(until), Some((changed, stamp))) if changed <= until => write(&record.id(), stamp.as_bytes()),
@@ -88,8 +88,8 @@ pub(super) fn note_file(record: &AttachmentRecord) -> Result<()> {
     }
 }
 
-/// Whether the file that is about to be shown is as it was noted: then an mkfs began there that
-/// no one saw end, and nothing has happened since. A note that is true no more is removed.
+/// Reports whether the file that is about to be shown is as noted: then an mkfs began there, its
+/// end was not seen, and nothing has happened since. Removes a note that is no longer true.
 pub(super) fn is_as_noted(store: &Store, id: &Id) -> Result<bool> {
     let Some(noted) = read(id)?.filter(|noted| noted.len() != DIGEST) else { return Ok(false) };
     let is_same = stamp_of(store).is_some_and(|(_, stamp)| stamp.as_bytes() == noted);
@@ -99,9 +99,9 @@ pub(super) fn is_as_noted(store: &Store, id: &Id) -> Result<bool> {
     Ok(is_same)
 }
 
-/// When the file behind a device was last changed, which no one can set back, in seconds since
-/// 1970; and what no other state of any file has. `None` where there is no file of the node behind
-/// it.
+/// Returns the time of the last change to the file behind a device, in seconds since 1970, which
+/// cannot be set back, and a text that no other state of any file has. `None` if the device does
+/// not come from a file of the node.
 fn stamp_of(store: &Store) -> Option<(u64, String)> {
     let (Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. })) = store else {
         return None;
@@ -119,8 +119,7 @@ fn read(id: &Id) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Whether the device holds what was noted, and nothing else. A note that is true no more is
-/// removed.
+/// Reports whether the device holds exactly what was noted. Removes a note that is no longer true.
 pub(super) fn is_all(id: &Id, device: BorrowedFd<'_>, deadline: &Deadline) -> Result<bool> {
     let Some(noted) = read(id)? else { return Ok(false) };
     let is_all = digest_of_device(device, deadline)? == *noted;
@@ -130,7 +129,7 @@ pub(super) fn is_all(id: &Id, device: BorrowedFd<'_>, deadline: &Deadline) -> Re
     Ok(is_all)
 }
 
-/// It belongs to no pod any more.
+/// Removes the note of a store.
 pub(super) fn forget(id: &Id) -> Result<()> {
     Ok(files::forget(&directory().join(id.as_str()))?)
 }

@@ -1,5 +1,6 @@
-//! What kubelet had mounted once for the node while the driver still attached, and asks no one to
-//! unmount since it does not: it goes with the last pod that uses the volume.
+//! Mount that kubelet made once for the node while the driver still attached. Since the driver does
+//! not attach any more, kubelet does not ask to unmount it: it is unmounted with the last pod that
+//! uses the volume.
 
 use super::{AttachmentRecord, proof, sweep};
 use crate::executor::context::Context;
@@ -10,13 +11,13 @@ use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{TargetPath, Verb};
 
-/// The step that detaches: no one asks for the volume at this place any more.
+/// Performs the step that detaches: kubelet does not ask for the volume at this place any more.
 pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     proof::give_up(target);
     super::detach(context, target)
 }
 
-/// The step. What a pod is still shown, or another program uses, stays for its unmount.
+/// Performs the step. A mount that a pod or another program still uses stays until that has ended.
 pub(super) fn unstage(context: &Context<'_>, staged: &TargetPath) -> Result<()> {
     if !VolumeDir::of(staged).belongs_to(context.directory) {
         return Ok(());
@@ -35,12 +36,12 @@ pub(super) fn unstage(context: &Context<'_>, staged: &TargetPath) -> Result<()> 
     }
     sweep(staged, context.tools())?;
     record::forget(staged);
-    // kubelet's, and empty; if it is not, it is no hindrance either.
+    // The directory is kubelet's, and empty; if it is not, it does no harm.
     let _ = place.remove_directory();
     Ok(())
 }
 
-/// Whether there is something of the sort for a target's volume.
+/// Reports whether such a device is left for a target's volume.
 pub(super) fn is_left(target: &TargetPath) -> Result<bool> {
     VolumeDir::of(target).staged().map_or(Ok(false), |staged| Ok(!AttachmentRecord::of(&staged)?.is_empty()))
 }

@@ -1,4 +1,4 @@
-//! A node hears of its tasks as they come: by a watch, which costs nothing while none does.
+//! Watch for the tasks of a node. It costs nothing while no task arrives.
 
 use crate::controllers::api::reason;
 use crate::controllers::blocking::{Answer, insist};
@@ -12,21 +12,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
-/// The API server ends a watch after so many seconds.
+/// Time after which the API server ends a watch, in seconds.
 const LASTS: u64 = 290;
 
-/// One that is silent for longer is dead.
+/// Silence after which a watch counts as dead.
 const SILENT: Duration = Duration::from_secs(LASTS + 20);
 
-/// How long the API server may take to say what is there.
+/// Time limit for a list request.
 const LIST: Duration = Duration::from_secs(30);
 
-/// After the first failure, doubled each time; and the longest pause: there are as many who ask as
-/// there are nodes.
+/// Pause after the first failure, doubled each time, and its limit: every node sends these
+/// requests.
 const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_mins(1);
 
-/// Calls for each task that comes or changes, and whenever one may have been missed. For ever.
+/// Calls `came` for each new or changed task, and whenever one may have been missed. Never ends.
 pub(super) async fn hear(client: Client, path: String, came: Arc<dyn Fn() + Send + Sync>) {
     let (mut version, mut pause) = (None, FIRST);
     loop {
@@ -42,7 +42,7 @@ pub(super) async fn hear(client: Client, path: String, came: Arc<dyn Fn() + Send
     }
 }
 
-/// Until a watch ends.
+/// Follows a watch until it ends.
 async fn follow(
     client: &Client,
     path: &str,
@@ -75,7 +75,7 @@ async fn follow(
     Ok(())
 }
 
-/// From which version on is watched.
+/// Returns the version from which to watch.
 async fn list(client: &Client, path: &str) -> Result<String, Error> {
     match insist(client, "GET", &format!("{path}&limit=1"), None, Instant::now() + LIST).await {
         Answer::Done(list) => Ok(list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()),

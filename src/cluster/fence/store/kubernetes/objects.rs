@@ -1,4 +1,4 @@
-//! Records and tasks as objects of Kubernetes. Pure.
+//! Records and tasks as Kubernetes objects. Pure.
 
 use super::super::{Ending, Result, StoreError};
 use crate::csi::name::hash;
@@ -7,35 +7,34 @@ use crate::fence::record::{Holder, Node, Record};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The group of both kinds.
+/// API group of both kinds.
 pub const GROUP: &str = "flexvol.dev";
 
-/// Their version.
+/// API version of both kinds.
 pub const VERSION: &str = "v1alpha1";
 
-/// As paths have them.
+/// Name of the attachments in paths.
 pub(super) const ATTACHMENTS: &str = "flexattachments";
 
-/// As paths have them.
+/// Name of the tasks in paths.
 pub(super) const TASKS: &str = "flexdetachtasks";
 
-/// Keeps an object that has holders from being removed.
+/// Finalizer that keeps an object with holders from being removed.
 pub const FINALIZER: &str = "flexvol.dev/held";
 
-/// Whoever deletes an object with this annotation, `true`, wants what it holds to be unmounted by
-/// force.
+/// Annotation of a deleted object: with the value `true`, its storage is to be unmounted by force.
 pub const FORCE_DETACH: &str = "flexvol.dev/force-detach";
 
-/// The longest name of an object.
+/// Limit for the name of an object, in bytes.
 const LONGEST: usize = 253;
 
-/// What the labels begin with that name the nodes of an object.
+/// Prefix of the labels that name the nodes of an object.
 pub const NODE_LABEL: &str = "n.flexvol.dev/";
 
-/// An administrator says with it that a node is off.
+/// Taint by which an administrator declares a node off.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Why a node may not hold anything that is in this boot, if its object is this.
+/// Returns why a node in this boot may not hold storage, from its Node object; `None` if it may.
 pub(super) fn refuses(object: &Value, node: &Node) -> Option<String> {
     let Node { name, uid, boot } = node;
     let taints = object["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
@@ -51,7 +50,7 @@ pub(super) fn refuses(object: &Value, node: &Node) -> Option<String> {
     Some(format!("node {name} holds nothing: {why}"))
 }
 
-/// What to do about a node, by what its object says.
+/// Returns advice about a node, from its Node object.
 pub(super) fn how_to_take(node: &str, object: Result<Option<Value>>) -> String {
     let taint = format!("kubectl taint node {node} {OUT_OF_SERVICE}=nodeshutdown:NoExecute");
     let Ok(object) = object else {
@@ -70,23 +69,23 @@ pub(super) fn how_to_take(node: &str, object: Result<Option<Value>>) -> String {
     format!("the node is not ready since {since}: only if it is off: {taint}")
 }
 
-/// Whether an object can have this name: else what leads to it would lead elsewhere.
+/// Reports whether an object can have this name. Other text would change the meaning of a path.
 pub fn is_name(text: &str) -> bool {
     let letters = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
     letters && !text.is_empty() && text.len() <= LONGEST && !text.starts_with('.')
 }
 
-/// The name of a storage's object: its handle may be longer than a name, and of any letters.
+/// Returns the name of a storage's object. A handle may be longer than a name, with any letters.
 pub fn name_of(handle: &str) -> String {
     format!("x-{}", &hash(handle.as_bytes())[..40])
 }
 
-/// The label of objects that are about a node.
+/// Returns the label of objects that are about a node.
 pub fn node_label(node: &str) -> String {
     format!("{NODE_LABEL}{}", &hash(node.as_bytes())[..12])
 }
 
-/// Whether an object is to go.
+/// Returns the deletion state of an object.
 pub(super) fn ending_of(object: &Value) -> Ending {
     let metadata = &object["metadata"];
     match metadata["deletionTimestamp"].is_string() {
@@ -96,10 +95,10 @@ pub(super) fn ending_of(object: &Value) -> Ending {
     }
 }
 
-/// What an object has that is not ours: it stays, because a PUT says all of it.
+/// Metadata that others write. It is kept, because a PUT replaces all of it.
 const KEPT: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
 
-/// Which state of which object, and what others have written there.
+/// State of an object, and the metadata that others have written there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) uid: String,
@@ -129,7 +128,7 @@ impl Version {
         Self::of_metadata(&serde_json::from_str(text).ok()?)
     }
 
-    /// What others have written, and of which state that is.
+    /// Returns the metadata that others have written, with the version of that state.
     fn metadata(&self) -> Map<String, Value> {
         let mut all = self.kept.clone();
         all.insert("uid".to_owned(), json!(self.uid));
@@ -144,7 +143,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What is to be in a storage's object; of one that is there, in place of that state.
+/// Returns a storage's object. With a version, it replaces that state of the object.
 pub(super) fn object_of(record: &Record, version: Option<&Version>) -> Value {
     let mut metadata = version.map_or_else(Map::new, Version::metadata);
     let own = labels(record.holders.iter().map(|holder| &*holder.node.name));
@@ -169,7 +168,7 @@ fn labels<'a>(nodes: impl Iterator<Item = &'a str>) -> Map<String, Value> {
     flexvol_protocol::ordered::filled(nodes.map(|node| (node_label(node), json!("1"))))
 }
 
-/// What an object says; one that cannot be read is no free storage.
+/// Parses the record of an object. An object that cannot be read is no free storage.
 pub(super) fn record_of(object: &Value) -> Result<Record> {
     Record::from_json(&object["spec"]).map_err(|error| damaged(object, &error.message()))
 }
@@ -179,7 +178,7 @@ pub(super) fn damaged(object: &Value, reason: &str) -> StoreError {
     StoreError::Failed(format!("FlexAttachment {name}: {reason}"))
 }
 
-/// What asks a node to clean up.
+/// Returns the object of a cleanup task.
 pub fn object_of_task(task: &Task) -> Value {
     let nodes = std::iter::once(&*task.holder.node.name);
     json!({
@@ -190,7 +189,7 @@ pub fn object_of_task(task: &Task) -> Value {
     })
 }
 
-/// What a node has to clean up; nothing if that means nothing.
+/// Parses a cleanup task; `None` if it is invalid.
 pub fn task_of(object: &Value) -> Option<Task> {
     let reason = Cause::parse(object["spec"]["reason"].as_str()?)?;
     Some(Task { holder: Holder::from_json(&object["spec"]["holder"]).ok()?, reason })
@@ -202,7 +201,7 @@ mod tests {
     use crate::fence::contract::{HANDLE, holder};
     use crate::fence::sharing::Sharing;
 
-    /// Of what others have written into an object nothing is lost, and of ours nothing is left.
+    /// Metadata of others stays in an object, and outdated metadata of our own is removed.
     #[test]
     fn what_others_have_written_stays() {
         let record = |holders: &[Holder]| Record {

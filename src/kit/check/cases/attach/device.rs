@@ -125,7 +125,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// The volume attached and its device mounted for the node, as far as the driver does that.
+/// Attaches the volume and mounts its device for the node, as far as the driver does that.
 fn staged(subject: &mut Subject<'_>) -> Result<(PodVolume, String), Stopped> {
     let volume = subject.volume()?;
     let device = subject.attach(&volume)?;
@@ -133,7 +133,7 @@ fn staged(subject: &mut Subject<'_>) -> Result<(PodVolume, String), Stopped> {
     Ok((volume, device))
 }
 
-/// A driver may do everything in `mount`.
+/// Skips the case if `mountdevice` mounts nothing: a driver may do everything in `mount`.
 fn needs_mount(volume: &PodVolume) -> Played {
     if is_mounted(&volume.global()?)? {
         return Ok(());
@@ -181,8 +181,8 @@ fn mount_device_without_name(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&volume)
 }
 
-/// What file system is on top there, and from what kind of device: its number may be another each
-/// time.
+/// Describes the top file system there and the kind of its device.
+/// The number of the device is left out, because it may change each time.
 fn source_at(path: &Path) -> Result<Option<String>, Stopped> {
     let on_top = mount_table::at(path)?;
     let kind = |entry: &mount_table::Entry| {
@@ -207,7 +207,7 @@ fn mount_device_fails_cleanly(subject: &mut Subject<'_>) -> Played {
         let answer = subject.call_mount_device(&volume, device)?;
         let answer = answer.answers("the device, or the fsType, is wrong")?;
         if answer.is_success() {
-            // It has found the right one by the options, and knows better than to ask for that
+            // The driver has found the right device by the options, and ignores the wrong name or
             // type.
             subject.unstage(&given)?;
             continue;
@@ -239,7 +239,7 @@ fn unmount_device(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&volume)
 }
 
-/// Kubelet's own look after `unmountdevice`.
+/// Checks what kubelet checks after `unmountdevice`.
 fn is_gone(answer: &Answer, volume: &PodVolume) -> Played {
     let global = volume.global()?;
     let layers = mounted_at(global.as_path())?.len();
@@ -289,7 +289,7 @@ fn unmount_device_stacked(subject: &mut Subject<'_>) -> Played {
     let (volume, _) = staged(subject)?;
     needs_mount(&volume)?;
     let global = volume.global()?;
-    // The same file system once more, as a second mountdevice of a careless driver leaves it.
+    // The file system is mounted again, as the second mountdevice of a careless driver leaves it.
     by_kubelet::bind(&global, &global, Access::ReadWrite)?;
     let answer = subject.call_unmount_device(&volume)?.succeeds("the device is mounted, twice over")?;
     is_gone(&answer, &volume)?;

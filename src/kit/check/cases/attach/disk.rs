@@ -1,4 +1,4 @@
-//! What is on the disk of a volume that attaches: what must stay as it is.
+//! Data on the disk of a volume that attaches, and that must stay as it is.
 
 use super::case;
 use crate::check::answer::Answer;
@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::path::Path;
 
-/// What is looked at of a disk: everything a signature may be in.
+/// Size of the checked part of a disk, in bytes: everything that a signature may be in.
 const HEAD: usize = 1 << 20;
 
 pub(in crate::check) const CASES: &[Case] = &[
@@ -121,7 +121,7 @@ fn needs_writing(subject: &Subject<'_>) -> Played {
 }
 
 fn read_only(subject: &mut Subject<'_>) -> Played {
-    // With a file system on it.
+    // The first use puts a file system on the disk.
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
     subject.take_down(&volume)?;
@@ -180,12 +180,12 @@ fn partition_table(subject: &mut Subject<'_>) -> Played {
 fn unknown_data(subject: &mut Subject<'_>) -> Played {
     let mut data = vec![0; 4096];
     subject.random.fill(&mut data);
-    // Nothing that begins like a known file system, by chance.
+    // The data must not begin like a known file system by chance.
     data[..16].copy_from_slice(b"rows of a table\n");
     keeps_what_is_there(subject, &[("data without a signature", data)])
 }
 
-/// Memory is not a disk: what a pod of another namespace has under the same name.
+/// Mounts a tmpfs, not a disk, as the volume of a pod in another namespace with the same name.
 fn another_volume(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let (global, target) = (volume.global()?, volume.target()?);
@@ -212,7 +212,7 @@ fn another_volume(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&volume)
 }
 
-/// Writes it to the disk, has the device mounted, and looks whether it is still there.
+/// Writes data to the disk, has the device mounted, and checks that the data is still there.
 fn keeps_what_is_there(subject: &mut Subject<'_>, what: &[(&str, Vec<u8>)]) -> Played {
     for (name, bytes) in what {
         let volume = subject.volume()?;
@@ -231,8 +231,8 @@ fn keeps_what_is_there(subject: &mut Subject<'_>, what: &[(&str, Vec<u8>)]) -> P
     Ok(())
 }
 
-/// The disk of an attached volume, which is a file of the sandbox: none of the machine's is written
-/// to.
+/// Disk of an attached volume, which is a file of the sandbox: the kit does not write to disks of
+/// the machine.
 struct Disk<'a>(&'a str);
 
 impl<'a> Disk<'a> {
@@ -266,7 +266,7 @@ impl<'a> Disk<'a> {
     }
 }
 
-/// One primary partition of Linux, from the first MiB on.
+/// Builds a partition table with one primary Linux partition, from the first MiB on.
 fn mbr() -> Vec<u8> {
     let mut sector = vec![0; 512];
     sector[440..444].copy_from_slice(&[0x21, 0x43, 0x65, 0x87]);
@@ -275,7 +275,7 @@ fn mbr() -> Vec<u8> {
     sector
 }
 
-/// The first header of LUKS, version 1, as far as it is looked at.
+/// Builds the first LUKS header, version 1, as far as tools examine it.
 fn luks() -> Vec<u8> {
     let mut header = vec![0; 592];
     header[..8].copy_from_slice(b"LUKS\xba\xbe\x00\x01");
@@ -286,7 +286,7 @@ fn luks() -> Vec<u8> {
     header
 }
 
-/// With pages of 4 KiB.
+/// Builds a swap header with pages of 4 KiB.
 fn swap() -> Vec<u8> {
     let mut header = vec![0; 4096];
     header[1024..1028].copy_from_slice(&1_u32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Where to interrupt a call, and how to see what came of it.
+//! Plan of where to interrupt a call, and checks of the result.
 
 use super::{MOUNT_WORKS, NOT_MOUNTED, UNMOUNT_WORKS, blocked, removed};
 use crate::check::answer::Answer;
@@ -14,43 +14,43 @@ use flexvol_protocol::ordered::filled;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How often to interrupt, for each repetition.
+/// Number of interruptions for each repetition.
 const FAULTS: usize = 3;
 
-/// How long a case may take all in all; slow drivers are interrupted less often.
+/// Limit for the time of a whole case; slow drivers are interrupted less often.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// How long what a dead driver had started may go on.
+/// Deadline for the processes that a dead driver had started.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 const TICK: Duration = Duration::from_millis(2);
 
-/// What has not changed for so long stays.
+/// Time after which an unchanged state counts as stable.
 const REST: Duration = Duration::from_millis(100);
 
-/// What is known of a call that came to its end.
+/// Facts about a call that ran to its end.
 pub(super) struct Plan {
     moments: Vec<Moment>,
-    /// How many system calls it made; 0 if no one counted.
+    /// Number of its system calls; 0 if they were not counted.
     calls: usize,
     pub(super) took: Duration,
-    /// How many mounts are at the directory of a volume that is mounted.
+    /// Number of mounts at the directory of a mounted volume.
     layers: usize,
-    /// What there was when nothing was mounted for any pod.
+    /// State while nothing was mounted for any pod.
     before: Held,
-    /// How many mounts, devices and processes a volume takes that is mounted.
+    /// Number of mounts, devices and processes that belong to a mounted volume.
     takes: [usize; 3],
-    /// Of which of them something is left even when no one was interrupted: other cases are about
-    /// that.
+    /// True for each of these kinds that leaves something even without an interruption: other cases
+    /// are about that.
     leaks: [bool; 3],
-    /// The names of those processes, which nobody has to wait for any more.
+    /// Names of the leaked processes, which no later step waits for.
     leaked: BTreeSet<String>,
-    /// Without its own pod, but attached if it has to be.
+    /// Volume without a pod of its own, but attached if necessary.
     volume: PodVolume,
 }
 
 impl Plan {
-    /// Plays a life of a volume in which this verb is followed.
+    /// Plays one life cycle of a volume, in which this verb is traced.
     pub(super) fn learn(subject: &mut Subject<'_>, verb: Verb) -> Result<Self, Stopped> {
         let volume = subject.volume()?;
         subject.stage(&volume)?;
@@ -69,7 +69,7 @@ impl Plan {
         follow(subject, Verb::Unmount);
         let unmount = subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
         subject.trace = None;
-        // What was killed late had done it all.
+        // An unmount that is killed late has done everything, so a second unmount must work.
         let again = subject.unmount(&volume)?.or_blocked(NOT_MOUNTED)?;
         blocked(UNMOUNT_WORKS, removed(&volume, &again, "it is unmounted"))?;
         let left = after_a_moment(subject, &blank, [0; 3], [false, false, subject.facts.lingers])?;
@@ -93,13 +93,14 @@ impl Plan {
         })
     }
 
-    /// At each moment one, now at the driver alone, now at its whole group.
+    /// Returns one fault for each moment, in turn for the whole process group and for the driver
+    /// alone.
     pub(super) fn faults(&self, signal: Signal) -> impl Iterator<Item = FaultInjection> {
         let targets = [Target::Group, Target::Driver].into_iter().cycle();
         self.moments.iter().zip(targets).map(move |(at, target)| FaultInjection { at: *at, signal, target })
     }
 
-    /// Where a call was interrupted, for people; goes on from "was".
+    /// Describes where a call was interrupted, for people; continues a sentence after "was".
     pub(super) fn when(&self, answer: &Answer, fault: FaultInjection) -> String {
         let Observed { injected, traced } = &answer.observed;
         let interrupted = traced.as_ref().and_then(|traced| Some((traced, traced.interrupted.as_ref()?)));
@@ -118,8 +119,8 @@ impl Plan {
         format!("{how} {place} ({whom})")
     }
 
-    /// Mounted no more often than it always is; less often, if the call that was interrupted mounts
-    /// in steps.
+    /// Fails unless the volume is mounted, and no more often than usual.
+    /// Fewer mounts are allowed, if the interrupted call mounts in steps.
     pub(super) fn mounted(
         &self,
         subject: &Subject<'_>,
@@ -138,7 +139,7 @@ impl Plan {
         }
     }
 
-    /// Nothing is left of the volume of a pod.
+    /// Fails if anything is left of a pod's volume.
     pub(super) fn gone(
         &self,
         subject: &Subject<'_>,
@@ -150,7 +151,7 @@ impl Plan {
         self.nothing_more(subject, answer, expected)
     }
 
-    /// There is no more than there was before any pod; what only releases something has a moment.
+    /// Fails if there is more than before any pod. Waits a moment for what only releases something.
     pub(super) fn nothing_more(&self, subject: &Subject<'_>, answer: &Answer, expected: &str) -> Played {
         let more = after_a_moment(subject, &self.before, [0; 3], self.leaks)?;
         let mut more = more.iter().zip(self.leaks).filter(|(_, leaks)| !leaks).flat_map(|(more, _)| more);
@@ -160,7 +161,7 @@ impl Plan {
         }
     }
 
-    /// Everything is there that belongs to a mounted volume, and nothing besides.
+    /// Fails unless everything is there that belongs to a mounted volume, and nothing else.
     pub(super) fn complete(&self, subject: &Subject<'_>, answer: &Answer, when: &str) -> Played {
         let more = after_a_moment(subject, &self.before, self.takes, self.leaks)?;
         for (kind, what) in ["mounts", "devices", "processes"].into_iter().enumerate() {
@@ -173,7 +174,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Makes a call that is interrupted, and waits for those it has left running.
+    /// Makes a call that is interrupted, and waits for the processes that it has left running.
     pub(super) fn interrupted(
         &self,
         subject: &mut Subject<'_>,
@@ -187,7 +188,7 @@ impl Plan {
         answer
     }
 
-    /// The same, with no one to hear the answer.
+    /// Does the same with a call whose answer is not read.
     pub(super) fn unheard(
         &self,
         subject: &mut Subject<'_>,
@@ -200,13 +201,14 @@ impl Plan {
         answer
     }
 
-    /// Off the node, too.
+    /// Takes the volume off the node.
     pub(super) fn end(&self, subject: &mut Subject<'_>) -> Played {
         if subject.attaches() { subject.unstage(&self.volume) } else { Ok(()) }
     }
 }
 
-/// Right after changes, and before system calls all over; without a tracer whenever the clock says.
+/// Chooses moments: right after changes, and before system calls over the whole call.
+/// Without a tracer, chooses random times.
 fn moments(subject: &mut Subject<'_>, answer: &Answer) -> Vec<Moment> {
     let run = &answer.run;
     let affordable = LONGEST.as_micros() / (run.took.as_micros() * 4).max(1);
@@ -225,14 +227,14 @@ fn moments(subject: &mut Subject<'_>, answer: &Answer) -> Vec<Moment> {
     all
 }
 
-/// So many numbers from 1 to `total`, as far from each other as can be.
+/// Returns `count` numbers from 1 to `total`, as far from each other as possible.
 fn spread(random: &mut fastrand::Rng, total: usize, count: usize) -> impl Iterator<Item = usize> {
     let offset = if total == 0 { 0 } else { random.usize(..total) };
     let count = count.min(total);
     (0..count).map(move |index| 1 + (index * total + offset) / count)
 }
 
-/// Kubelet takes longer than this to come back. Daemons go on.
+/// Waits for processes of a dead driver, but not for daemons: kubelet takes longer to come back.
 fn settle(subject: &Subject<'_>, leaked: &BTreeSet<String>) -> Result<(), Stopped> {
     let daemons: BTreeSet<_> = filled(subject.facts.daemons.iter().map(|line| name(line)));
     let mut end = Deadline::new(LAST_WAIT);
@@ -243,7 +245,7 @@ fn settle(subject: &Subject<'_>, leaked: &BTreeSet<String>) -> Result<(), Stoppe
     Ok(())
 }
 
-/// Of the processes that there are.
+/// Returns the names of the running processes.
 fn names(subject: &Subject<'_>) -> Result<BTreeSet<String>, Stopped> {
     Ok(filled(subject.inside.processes()?.iter().map(|(_, line)| name(line))))
 }
@@ -252,7 +254,8 @@ fn name(line: &str) -> String {
     line.split([' ', '\0']).next().unwrap_or_default().to_owned()
 }
 
-/// What there is more than before, once it is so many or has had its time. What leaks has no end.
+/// Lists what is new, once it is as many as wanted or time is over.
+/// Does not wait for kinds that leak.
 fn after_a_moment(
     subject: &Subject<'_>,
     before: &Held,
@@ -270,7 +273,7 @@ fn after_a_moment(
     }
 }
 
-/// Mounts, devices and processes, for people.
+/// Mounts, devices and processes, described for people.
 #[derive(PartialEq)]
 struct Held([BTreeSet<String>; 3]);
 

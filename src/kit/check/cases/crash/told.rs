@@ -1,4 +1,4 @@
-//! Calls that are told to end, or that no one listens to.
+//! Calls that are told to end, or whose answer is not read.
 
 use super::plan::Plan;
 use super::{KILLED_UNMOUNT, MOUNT_WORKS, THEN_MOUNT, THEN_UNMOUNT, blocked, down, fresh, up};
@@ -11,7 +11,7 @@ use flexvol_protocol::Verb;
 use flexvol_protocol::text::seconds;
 use std::time::Duration;
 
-/// What systemd gives a service at the least, and kubelet a `waitforattach`.
+/// Time to end after SIGTERM: systemd gives a service at least this, kubelet a `waitforattach`.
 const TO_END: Duration = Duration::from_secs(10);
 
 pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
@@ -73,7 +73,7 @@ pub(super) fn terminated_unmount(subject: &mut Subject<'_>) -> Played {
     plan.end(subject)
 }
 
-/// Where it was told to, if it did end in time.
+/// Describes where the call was told to end. Fails if it did not end in time.
 fn ends(plan: &Plan, fault: FaultInjection, told: &Answer) -> Result<String, Stopped> {
     let when = format!("{} was {}", told.asked.verb(), plan.when(told, fault));
     match told.outlived() {

@@ -1,5 +1,5 @@
-//! The life of a volume while something is odd about the process that kubelet starts, or about the
-//! node.
+//! Life cycle of a volume while something is odd about the process that kubelet starts, or about
+//! the node.
 
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
@@ -7,20 +7,20 @@ use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
 use flexvol_protocol::Call;
 
-/// What a driver has to do in spite of it.
+/// Requirement for a driver under odd conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Demand {
-    /// All that it does otherwise.
+    /// The driver must work as usual.
     Works,
-    /// To answer: a failure with a reason is as good.
+    /// The driver must answer: a failure with a reason is as good.
     Answers,
 }
 
-/// Calls `init`, `mount` and `unmount`, the last two if there is a volume that can be mounted. What
-/// `impose` does to the subject is undone at the end, what it returns is dropped. `words` say
-/// what is odd, as the beginning of a sentence.
+/// Calls `init`, `mount` and `unmount`, the last two only if a volume can be mounted.
+/// Undoes at the end what `impose` does to the subject, and drops what it returns. `words` describe
+/// the odd condition, as the beginning of a sentence.
 ///
-/// A driver that prints noise does so here, too, and one that does not must not begin to.
+/// A driver that usually prints noise may do so here too; any other driver must not begin to.
 pub(super) fn endure<T>(
     subject: &mut Subject<'_>,
     words: &str,
@@ -47,7 +47,7 @@ pub(super) fn endure<T>(
     volume.map_or(Ok(()), |volume| finish(subject, &volume))
 }
 
-/// What never works is no news.
+/// Blocks the case if `init` never works: a failure would show nothing new.
 pub(super) fn works_otherwise(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.loads {
         subject.call(&Call::Init).or_blocked("init::works")?;
@@ -104,7 +104,7 @@ impl Ordeal<'_> {
     }
 }
 
-/// A volume that could not be unmounted before is unmounted now.
+/// Unmounts a volume that could not be unmounted before.
 fn finish(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     if subject.layers(volume)? > 0 {
         let again = subject.unmount(volume)?;
@@ -116,7 +116,7 @@ fn finish(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     last.map_or(Ok(()), |last| subject.put_away(volume, &last))
 }
 
-/// Where nothing can be mounted for the driver to see, there is nothing to play.
+/// Skips the case if nothing can be mounted for the driver.
 pub(super) fn needs_sandbox(subject: &Subject<'_>) -> Played {
     if subject.is_contained() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Too little of something.
+//! Nodes that are short of a resource.
 
 use super::ordeal::{Demand, endure, needs_sandbox};
 use crate::check::evidence::{Played, Stopped};
@@ -7,13 +7,13 @@ use flexvol_kubelet::End;
 use flexvol_protocol::Call;
 use std::path::Path;
 
-/// Enough for any program to start, and for a shell to keep its own descriptors out of the way.
+/// Limit for open files: any program can start, and a shell can move its own descriptors away.
 const FILES: u64 = 16;
 
-/// Where drivers write what is theirs and not the volume's.
+/// Directories where drivers write their own files, and not the volume's.
 const SCRATCH: &[&str] = &["/tmp", "/run", "/var/log", "/var/tmp"];
 
-/// What a distribution has read-only, and what becomes so with a disk.
+/// Directories that a distribution has read-only, or that become so with a failing disk.
 const ROOT: &[&str] = &["/tmp", "/run", "/var/log", "/var/tmp", "/etc", "/usr"];
 
 pub(super) fn files(subject: &mut Subject<'_>) -> Played {

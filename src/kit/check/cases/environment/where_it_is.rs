@@ -1,4 +1,4 @@
-//! The directory that a driver finds itself in, and the path by which it was executed.
+//! Working directory of a driver, and the path by which it is executed.
 
 use super::ordeal::{Demand, endure, needs_sandbox};
 use crate::check::evidence::{Played, Stopped};
@@ -10,10 +10,10 @@ use std::fs;
 use std::os::unix::fs::symlink as make_link;
 use std::path::{Path, PathBuf};
 
-/// A plugin directory as few would make it.
+/// Plugin directory with an unusual name.
 const ODD: &str = "plug ins  of another kubelet";
 
-/// One as anybody would.
+/// Plugin directory with an ordinary name.
 const PLAIN: &str = "other-plugins";
 
 pub(super) fn deleted_directory(subject: &mut Subject<'_>) -> Played {
@@ -66,7 +66,7 @@ pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
     played
 }
 
-/// Another plugin directory, in which the driver's directory is to be.
+/// Another plugin directory, for the driver's directory.
 struct Elsewhere {
     plugins: PathBuf,
     directory: PathBuf,
@@ -87,14 +87,14 @@ impl Elsewhere {
         Ok(Self { plugins, directory, executable })
     }
 
-    /// The driver's directory as it is, or any other one that it is in.
+    /// Shows the driver's present directory at the new place, whether it is its own or not.
     fn show(&self, subject: &Subject<'_>) -> Result<Trouble, Stopped> {
         let (here, _) = parts(&subject.given.driver)?;
         Ok(subject.inside.show(here, &self.directory)?)
     }
 
-    /// A link to the driver, and to each other thing that is in its directory if that has nothing
-    /// else in it.
+    /// Makes a link to the driver.
+    /// If its directory is a driver directory, makes a link to every other entry of it too.
     fn link(&self, subject: &Subject<'_>) -> Played {
         let driver = &subject.given.driver;
         let (here, file) = parts(driver)?;
@@ -106,7 +106,7 @@ impl Elsewhere {
         Ok(names.iter().try_for_each(|name| make_link(here.join(name), self.directory.join(name)))?)
     }
 
-    /// The links, and what the driver has put beside them.
+    /// Removes the links, and files that the driver has put beside them.
     fn remove(&self) -> Played {
         for entry in fs::read_dir(&self.directory)? {
             fs::remove_file(entry?.path())?;
@@ -116,7 +116,7 @@ impl Elsewhere {
     }
 }
 
-/// Whether kubelet would find the driver where it is.
+/// Reports whether kubelet would find the driver where it is.
 fn is_driver_directory(driver: &Path) -> bool {
     let name = driver.parent().and_then(Path::file_name).unwrap_or_default();
     DriverName::executable_in(name) == driver.file_name().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Whether the kernel can start the file, here and elsewhere.
+//! Check that the kernel can start the file, here and elsewhere.
 
 use super::case;
 use crate::check::case::{Case, Level};
@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Kernels before 5.1 read no more of a script's first line.
+/// Limit for a script's first line, in bytes: kernels before 5.1 read no more.
 const LINE: usize = 127;
 
-/// Directories that are one person's: no other node has what is in them.
+/// Directories of one person: other nodes do not have the files in them.
 const PERSONAL: [&str; 5] = ["/home", "/root", "/tmp", "/var/tmp", "/run/user"];
 
 pub(in crate::check) const CASES: &[Case] = &[case(
@@ -32,7 +32,7 @@ fn executable(subject: &mut Subject<'_>) -> Played {
     let mut head = [0; LINE + 1];
     let length = File::open(driver)?.read(&mut head)?;
     let problem = match Fingerprint::of(&head[..length])?.format {
-        // A shell would take it for a script; kubelet has none.
+        // A shell would run it as a script, but kubelet starts no shell.
         Format::Unknown => {
             Some("it is neither a program for Linux nor a script that begins with #!".to_owned())
         }

@@ -48,7 +48,7 @@ pub(super) fn usable_at_once(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// What a container does first.
+/// Does what a container does first.
 fn try_out(target: &Path, writable: bool) -> Result<(), String> {
     let step = |what: &str, done: io::Result<()>| done.map_err(|error| format!("{what}: {error}"));
     step("it cannot be measured", statvfs(target).map(drop).map_err(io::Error::from))?;
@@ -83,7 +83,7 @@ pub(super) fn stays(subject: &mut Subject<'_>) -> Played {
     let before = Mounts::at(&target)?;
     let unreadable = volume.mount_call()?.to_arguments().into_iter().take(2).chain(["{".into()]).collect();
     let mut calls = vec![(vec!["init".into()], "init"), (vec!["check".into()], "an unknown verb")];
-    // Where the driver has no mount, there is nothing that could fail.
+    // A driver without `mount` has nothing here that could fail.
     calls.extend(subject.facts.has(Verb::Mount).then_some((unreadable, "a mount that is malformed")));
     for (call, what) in calls {
         let answer = subject.execute(&call);
@@ -131,12 +131,12 @@ pub(super) fn nothing_beside(subject: &mut Subject<'_>) -> Played {
     subject.put_away(&volume, &answer)
 }
 
-/// In the driver's directory and the one above it.
+/// Fails if there is anything else in the driver's directory, or in the one above it.
 fn nothing_is_beside(volume: &PodVolume, answer: &Answer) -> Played {
     let target = volume.target()?;
     let mut found = Vec::new();
     for path in target.as_path().ancestors().take(2) {
-        // Whether it should be there is another case's.
+        // Another case checks whether the directory should exist.
         for entry in fs::read_dir(path.parent().unwrap_or(path)).into_iter().flatten() {
             let entry = entry?.path();
             found.extend((entry != path).then(|| entry.display().to_string()));

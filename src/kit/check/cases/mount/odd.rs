@@ -1,4 +1,4 @@
-//! Directories that kubelet makes elsewhere than usual, or not at all.
+//! Directories that kubelet makes in unusual places, or does not make at all.
 
 use super::{abandon, end, makes_no_places};
 use crate::check::answer::Answer;
@@ -27,7 +27,7 @@ pub(super) fn leftover_files(subject: &mut Subject<'_>) -> Played {
     if answer.is_success() && subject.layers(&volume)? == 0 {
         return Err(answer.fails("files are in the directory; it said Success, and nothing is mounted"));
     }
-    // Whether unmount minds the files is another question.
+    // This case does not check whether the files disturb `unmount`.
     let mounted = answer.is_success();
     let answer = if mounted { subject.unmount(&volume)? } else { answer };
     if subject.layers(&volume)? > 0 {
@@ -46,7 +46,7 @@ pub(super) fn leftover_files(subject: &mut Subject<'_>) -> Played {
     }
 }
 
-/// A mount on something else than kubelet would pass; options and all else are as usual.
+/// Mounts on a target that kubelet would not pass; the options and all else are as usual.
 fn mount_on(subject: &mut Subject<'_>, volume: &PodVolume, target: &OsStr) -> Result<Answer, Stopped> {
     let mut arguments = volume.mount_call()?.to_arguments();
     if let Some(argument) = arguments.get_mut(1) {
@@ -55,20 +55,20 @@ fn mount_on(subject: &mut Subject<'_>, volume: &PodVolume, target: &OsStr) -> Re
     Ok(subject.execute(&arguments))
 }
 
-/// A directory that has nothing to do with the volume, below kubelet's root.
+/// Makes a directory below kubelet's root that has nothing to do with the volume.
 fn elsewhere() -> Result<PathBuf, Stopped> {
     let path = Path::new(KUBELET_ROOT).join("check-elsewhere");
     make_directory(&path)?;
     Ok(path)
 }
 
-/// Nothing is mounted or made anywhere but at the volume's directory.
+/// Fails if anything is mounted or made outside the volume's directory.
 fn stays_inside(before: &Footprint, volume: &PodVolume, answer: &Answer) -> Played {
     let target = volume.target()?;
     let at_target = mount_table::read()?.iter().any(|entry| entry.target == target.as_path());
     let mut grown = before.new_places()?;
     if answer.is_success() && at_target {
-        // What a mounted volume needs is another question.
+        // Everything that a mounted volume needs is allowed here.
         grown.clear();
     }
     if answer.is_success() && !at_target {
@@ -92,7 +92,7 @@ pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
     if answer.is_success() {
         subject.take_down(&volume)?;
     } else {
-        // It may be gone.
+        // The link may be gone.
         drop(fs::remove_file(target.as_path()));
         abandon(subject, &volume, &answer)?;
     }
@@ -108,7 +108,7 @@ pub(super) fn file(subject: &mut Subject<'_>) -> Played {
     put(target.as_path(), DATA)?;
     let answer = subject.mount(&volume)?;
     if answer.is_success() {
-        // A file that is shown at a file.
+        // The driver may have mounted a file on the file.
         if subject.layers(&volume)? == 0 {
             return Err(answer.fails("a file is there; it said Success, and nothing is mounted"));
         }
@@ -127,7 +127,7 @@ pub(super) fn relative(subject: &mut Subject<'_>) -> Played {
     subject.stage(&volume)?;
     let before = Footprint::of_places()?;
     let target = volume.target()?;
-    // It is executed in the root directory.
+    // The driver is executed in the root directory.
     let from_root = target.as_path().strip_prefix("/").unwrap_or(target.as_path()).to_owned();
     let answer = mount_on(subject, &volume, from_root.as_os_str())?;
     stays_inside(&before, &volume, &answer)?;
@@ -139,7 +139,8 @@ pub(super) fn dot_dot(subject: &mut Subject<'_>) -> Played {
     subject.stage(&volume)?;
     let elsewhere = elsewhere()?;
     let before = Footprint::of_places()?;
-    // For the kernel there is nothing; who cleans the path, or makes what is missing, is elsewhere.
+    // The kernel finds nothing at this path. A driver that cleans the path, or makes missing
+    // directories, ends up elsewhere.
     let up = volume.target()?.as_path().join("missing/../../../../../../check-elsewhere");
     let answer = mount_on(subject, &volume, up.as_os_str())?;
     let grown = before.new_places()?;
@@ -187,7 +188,7 @@ pub(super) fn awkward_root(subject: &mut Subject<'_>) -> Played {
     below(subject, &format!("/opt/check/kübelet 根/it's \"quoted\" \\040 $(touch x) #1 {}", long.trim_end()))
 }
 
-/// The whole life of a volume below another root of kubelet's.
+/// Plays the whole life cycle of a volume below another kubelet root.
 fn below(subject: &mut Subject<'_>, root: &str) -> Played {
     let root = Path::new(root);
     make_directory(root)?;
@@ -203,17 +204,17 @@ fn below(subject: &mut Subject<'_>, root: &str) -> Played {
         return Err(answer.fails("it said Success, and the directory is still a mount point"));
     }
     subject.put_away(&volume, &answer)?;
-    // No file is removed: there is to be none.
+    // Files are not removed, because there should be none.
     remove_empty(Path::new("/opt/check"));
     Ok(())
 }
 
-/// A directory and all those in it, if there is nothing else.
+/// Removes a directory and its subdirectories, if there is nothing else in them.
 fn remove_empty(directory: &Path) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove_empty(&entry.path());
     }
-    // Left to who looks at what is left.
+    // A directory that remains is reported as a leftover.
     drop(fs::remove_dir(directory));
 }

@@ -1,4 +1,4 @@
-//! What a volume is for the pods that have it.
+//! Properties of a volume for the pods that use it.
 
 use super::{can_write, read_only};
 use crate::check::evidence::{Played, Stopped};
@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
-/// A group that no file of the machine has.
+/// Group that no file of the machine has.
 const GROUP: u32 = 52_113;
 
 pub(super) fn two_pods(subject: &mut Subject<'_>) -> Played {
@@ -56,7 +56,7 @@ pub(super) fn two_modes(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.writable || subject.given.is(Nature::Shared) {
         return Err(Stopped::Skipped("needs a volume that may be written to or not".to_owned()));
     }
-    // The device of one that attaches is mounted once, as the first pod changes.
+    // The device of a driver that attaches is mounted once, in the mode of the first pod.
     let orders: &[bool] = if subject.attaches() { &[true] } else { &[true, false] };
     for writer_first in orders {
         let (writer, reader) = (subject.volume()?, read_only(&subject.volume()?));
@@ -120,7 +120,7 @@ pub(super) fn fs_group(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&volume)
 }
 
-/// As kubelet does.
+/// Gives a directory to the group, as kubelet does.
 fn give_to_group(directory: &Path) -> io::Result<()> {
     chown(directory, None, Some(GROUP))?;
     let mode = fs::metadata(directory)?.mode() & 0o7777;
@@ -134,7 +134,7 @@ pub(super) fn nosuid_nodev(subject: &mut Subject<'_>) -> Played {
     let lists = volume.options.own.iter().filter(|(key, _)| subject.given.lists.contains(*key));
     let words: Vec<_> = lists.flat_map(|(_, list)| list.split(',')).collect();
     for (word, flag) in [("suid", StatVfsMountFlags::NOSUID), ("dev", StatVfsMountFlags::NODEV)] {
-        // Someone wants it so.
+        // The author's mount options ask for it.
         if !words.contains(&word) && !flags.contains(flag) {
             return Err(answer.fails(format!("the volume is mounted without no{word}")));
         }

@@ -1,4 +1,4 @@
-//! Mounts that fail, because something is wrong with their options, with the node or with a server.
+//! Mounts that fail because something is wrong with their options, with the node or with a server.
 
 use super::tools::Tools;
 use super::{abandon, can_write, end, read_only};
@@ -14,20 +14,20 @@ use flexvol_protocol::Access;
 use flexvol_protocol::secret::Secret;
 use std::ffi::OsString;
 
-/// The most programs whose failure is tried.
+/// Limit for the number of programs whose failure is tried.
 const MOST_PROGRAMS: usize = 12;
 
-/// The most options that are spoilt one by one.
+/// Limit for the number of options that are spoilt one by one.
 const MOST_OPTIONS: usize = 8;
 
-/// No name, number, path, size or mode.
+/// Text that is no name, number, path, size or mode.
 const NONSENSE: &str = "no such thing: check";
 
-/// Something in a mount that it should fail for.
+/// Mistake in a mount that should make it fail.
 enum Flaw {
     /// The options are cut off.
     CutOff,
-    /// The file system is none.
+    /// The type of the file system does not exist.
     FileSystem,
     /// The value of an option is nonsense.
     Value(String),
@@ -76,14 +76,14 @@ struct Failed<'a> {
     volume: &'a PodVolume,
     before: &'a Footprint,
     answer: &'a Answer,
-    /// Where the fault was put, for the middle of a sentence.
+    /// Description of the fault, for the middle of a sentence.
     flaw: &'a str,
 }
 
-/// Looks at what a failed mount leaves.
+/// Check of what a failed mount leaves.
 type Judge = fn(&Subject<'_>, &Failed<'_>) -> Played;
 
-/// Makes mounts fail in all ways there are.
+/// Makes mounts fail in all known ways.
 fn provoke(subject: &mut Subject<'_>, judge: Judge) -> Played {
     let mut failures = 0;
     for flaw in Flaw::all(&subject.volume()?) {
@@ -110,7 +110,7 @@ fn provoke(subject: &mut Subject<'_>, judge: Judge) -> Played {
     Ok(())
 }
 
-/// Whether it failed. A volume that is mounted in spite of it is unmounted.
+/// Reports whether the mount failed. Unmounts a volume that is mounted in spite of the fault.
 fn attempt(
     subject: &mut Subject<'_>,
     flaw: &str,
@@ -134,7 +134,7 @@ fn attempt(
     Ok(true)
 }
 
-/// A mount of which the `nth` program fails; how many were started.
+/// Makes a mount in which the `nth` program fails. Also returns how many programs were started.
 fn with_failing(
     subject: &mut Subject<'_>,
     volume: &PodVolume,
@@ -169,7 +169,7 @@ pub(super) fn leaves_directory(subject: &mut Subject<'_>) -> Played {
 
 pub(super) fn tools_that_fail(subject: &mut Subject<'_>) -> Played {
     let mut started = 0;
-    // For reading only there may be one step more.
+    // A read-only mount may have one more step.
     for make in [PodVolume::clone, read_only] {
         for nth in 1..=MOST_PROGRAMS {
             let programs = tool_that_fails(subject, make, nth)?;
@@ -186,7 +186,7 @@ pub(super) fn tools_that_fail(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// How many programs were started, of which the `nth` failed.
+/// Makes a mount in which the `nth` program fails. Returns how many programs were started.
 fn tool_that_fails(
     subject: &mut Subject<'_>,
     make: fn(&PodVolume) -> PodVolume,
@@ -217,7 +217,7 @@ pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
     let (volume, inside) = (subject.volume()?, subject.inside);
     let before = before_any_call(subject, &volume)?;
     for _ in 0..2 {
-        // A driver that attaches meets its server before `mount`.
+        // A driver that attaches contacts its server before `mount`.
         let answer = inside.without_network(|| subject.attempt(&volume, &plainly))??.answer;
         if answer.is_success() {
             subject.clear(&volume)?;
@@ -239,7 +239,7 @@ pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&volume)
 }
 
-/// What there is when nothing was asked for yet, but for the directories that kubelet makes.
+/// Records the state before any call, with the directories that kubelet makes.
 fn before_any_call(subject: &Subject<'_>, volume: &PodVolume) -> Result<Footprint, Stopped> {
     make_directory(volume.target()?.as_path())?;
     if subject.attaches() {
@@ -248,7 +248,7 @@ fn before_any_call(subject: &Subject<'_>, volume: &PodVolume) -> Result<Footprin
     Footprint::of(subject)
 }
 
-/// What a failure leaves; what `attach` brought to the node is `detach`'s to take away.
+/// Lists what a failure leaves, after `detach` has removed what `attach` brought to the node.
 fn left_of(
     subject: &mut Subject<'_>,
     volume: &PodVolume,

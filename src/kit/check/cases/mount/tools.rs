@@ -10,10 +10,10 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for.
+/// Directories in which programs are looked for.
 const DIRECTORIES: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Those that change something on the node, mount.nfs and the like besides.
+/// Programs that change something on the node; mount.nfs and the like are added.
 const PROGRAMS: &[&str] = &[
     "mount",
     "losetup",
@@ -30,10 +30,10 @@ const PROGRAMS: &[&str] = &[
     "systemd-run",
 ];
 
-/// Where the stand-ins are made.
+/// Directory of the stand-ins.
 const WORKSHOP: &str = "/run/check-tools";
 
-/// Stand-ins for programs, of which one will fail, until dropped.
+/// Stand-ins for programs, one of which will fail, until dropped.
 pub(super) struct Tools<'a> {
     inside: &'a Inside,
     covered: Vec<PathBuf>,
@@ -41,8 +41,8 @@ pub(super) struct Tools<'a> {
 }
 
 impl<'a> Tools<'a> {
-    /// Of all programs that are started from now on the `nth` fails, as mount(8) does: it
-    /// complains, and its exit status is 32.
+    /// Makes the `nth` program that is started from now on fail as mount(8) does: it prints an
+    /// error, and its exit status is 32.
     pub(super) fn failing(subject: &Subject<'a>, nth: usize) -> Result<Self, Stopped> {
         let workshop = Path::new(WORKSHOP);
         make_directory(workshop)?;
@@ -75,7 +75,7 @@ impl<'a> Tools<'a> {
         Ok(())
     }
 
-    /// How many were started since.
+    /// Returns how many programs were started since then.
     pub(super) fn started() -> Result<usize, Stopped> {
         let text = fs::read_to_string(Path::new(WORKSHOP).join("count"))?;
         Ok(text.trim().parse().unwrap_or_default())
@@ -84,7 +84,7 @@ impl<'a> Tools<'a> {
 
 impl Drop for Tools<'_> {
     fn drop(&mut self) {
-        // What cannot be taken away goes with the sandbox.
+        // Anything that cannot be removed disappears with the sandbox.
         for path in self.covered.iter().rev() {
             drop(self.inside.take_off(path));
         }
@@ -103,7 +103,7 @@ fn script(count: &Path, nth: usize) -> String {
     )
 }
 
-/// By name. One that is only another name of something larger cannot be replaced by itself.
+/// Finds the programs by name. A link to a larger program is left out: it cannot be replaced alone.
 fn programs() -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     for directory in DIRECTORIES.iter().filter_map(|path| fs::canonicalize(path).ok()) {

@@ -1,4 +1,4 @@
-//! What kubelet says about a volume and its pod.
+//! Options with which kubelet describes a volume and its pod.
 
 use super::values::Elsewhere;
 use crate::check::attempt::{Attempt, plainly};
@@ -14,13 +14,13 @@ use std::io;
 
 const READ_WRITE: &str = "kubernetes.io/readwrite";
 
-/// The case about it, for those that need it.
+/// Case about a read-only volume, for cases that need one.
 const READ_ONLY: &str = "options::read_only";
 
-/// A file that a pod writes.
+/// File that a pod writes.
 const FILE: &str = "check";
 
-/// What a user may hope to be the switch.
+/// Options that a user may try in order to get write access.
 const SWITCHES: [(&str, &str); 8] = [
     ("rw", "true"),
     ("readwrite", "rw"),
@@ -32,8 +32,8 @@ const SWITCHES: [(&str, &str); 8] = [
     ("opts", "rw"),
 ];
 
-/// Keys that are not kubelet's, and are to who ignores case. ſ is an s in small letters to Go, and
-/// sorts last.
+/// Keys that are not kubelet's, but are equal to one if case is ignored.
+/// For Go, ſ is an s in lower case, and it sorts last.
 const LIKENESSES: [&str; 4] = [
     "KUBERNETES.IO/readwrite",
     "Kubernetes.io/ReadWrite",
@@ -41,7 +41,7 @@ const LIKENESSES: [&str; 4] = [
     "kuberneteſ.io/readwrite",
 ];
 
-/// The group of a pod.
+/// Group of a pod.
 const GROUP: u32 = 4321;
 
 pub(super) fn read_only(subject: &mut Subject<'_>) -> Played {
@@ -124,7 +124,7 @@ pub(super) fn ro_wins(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Blocked if `ro` alone does not make it read-only.
+/// Blocks the case if `ro` alone does not make the volume read-only.
 fn need_read_only(subject: &mut Subject<'_>) -> Result<(), Stopped> {
     subject.use_once()?;
     let volume = with_access(subject.volume()?, Access::ReadOnly);
@@ -136,7 +136,8 @@ fn need_read_only(subject: &mut Subject<'_>) -> Result<(), Stopped> {
     subject.clear(&volume)
 }
 
-/// Whether it was refused. `ro` stands beside whatever the user has changed.
+/// Fails if the volume is writable in spite of `ro`, beside the user's changes.
+/// Returns true if refused.
 fn must_not_write(
     subject: &mut Subject<'_>,
     what: &str,
@@ -177,7 +178,8 @@ pub(super) fn other_case_key(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Whether it was refused. `rw` stands beside what the user has added.
+/// Fails if the volume is read-only in spite of `rw`, beside the user's options.
+/// Returns true if refused.
 fn must_stay_writable(
     subject: &mut Subject<'_>,
     what: &str,
@@ -208,7 +210,7 @@ pub(super) fn fs_group(subject: &mut Subject<'_>) -> Played {
         }
         subject.clear(&volume)?;
     }
-    // The device knows nothing of it.
+    // The device does not depend on the group, so it is mounted only once.
     let volume = subject.volume()?;
     subject.stage(&volume)?;
     let odd = ["0", "abc", "4294967294", "4294967295", "-1", ""];
@@ -242,7 +244,7 @@ pub(super) fn without_pod(subject: &mut Subject<'_>) -> Played {
     subject.clear(&volume)
 }
 
-/// A name of the pod, or the volume's.
+/// Name of the pod or of the volume, and a function that sets it.
 type Name = (&'static str, fn(&mut PodVolume, String));
 
 pub(super) fn pod_names(subject: &mut Subject<'_>) -> Played {
@@ -275,7 +277,7 @@ pub(super) fn pod_names(subject: &mut Subject<'_>) -> Played {
     elsewhere.remove()
 }
 
-/// Whether it was a success.
+/// Fails if the driver touches the other directory. Returns true if the mount was a success.
 fn must_stay_inside(
     subject: &mut Subject<'_>,
     volume: &PodVolume,
@@ -301,7 +303,7 @@ fn without(options: &Options, unwanted: impl Fn(&str) -> bool) -> String {
     object(members.map(|(key, value)| (quoted(&key), quoted(&value))))
 }
 
-/// As a pod would.
+/// Writes a file as a pod would.
 fn write(volume: &PodVolume) -> Result<io::Result<()>, Stopped> {
     Ok(put(&volume.target()?.as_path().join(FILE), "written by a pod"))
 }

@@ -1,4 +1,4 @@
-//! How options may be written.
+//! Ways in which options may be written.
 
 use crate::check::attempt::{Looks, Spelling, plainly};
 use crate::check::evidence::{Played, Stopped};
@@ -8,26 +8,26 @@ use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
 use flexvol_protocol::{Options, Verb};
 
-/// A key that no kubelet sends yet.
+/// Key that no kubelet sends yet.
 const NEW_KEY: &str = "kubernetes.io/check.new";
 
-/// The case about new keys, for those that need one.
+/// Case about new keys, for cases that need one.
 const UNKNOWN_KEYS: &str = "options::unknown_keys";
 
-/// A key of a user that no driver knows.
+/// Key of a user that no driver knows.
 const UNKNOWN_KEY: &str = "check.example/unknown";
 
-/// Everything that Go escapes.
+/// Every character that Go escapes.
 const ESCAPES: &str = "<a> & \"b\" \\ \u{2028}\u{2029}\n\r\t\u{8}\u{c}\u{1}/";
 
-/// Two directions, a combination, a plane beyond the first, and what stands for bytes that are no
-/// text.
+/// Text in both directions, with a combining character, with characters beyond the first plane, and
+/// with the character that replaces invalid bytes.
 const SCRIPTS: &str = "ملف\u{202e} e\u{301} 京都 👩\u{200d}💻 \u{fffd}";
 
-/// How what is not of the first 128 characters begins when UTF-8 is taken for Latin-1.
+/// Beginnings of characters beyond ASCII when UTF-8 is read as Latin-1.
 const MANGLED: [&str; 4] = ["Ù\u{85}", "Ì\u{81}", "ä º", "ð\u{9f}"];
 
-/// The size of what is sent: with the NUL at its end it is what execve(2) takes and hardly more.
+/// Size of the options, in bytes: with the final NUL, hardly less than execve(2) takes.
 const LONG: usize = 127 << 10;
 
 pub(super) fn escapes(subject: &mut Subject<'_>) -> Played {
@@ -67,7 +67,7 @@ pub(super) fn empty_fs_type(subject: &mut Subject<'_>) -> Played {
             continue;
         }
         let attempt = subject.attempt(&volume, spelling)?;
-        // One that has no default may say so.
+        // A driver that has no default may say so.
         if !(attempt.answer.is_failure() && super::values::names(attempt.answer.message(), "fsType")) {
             attempt.answer.succeeds(&format!("{how} the driver must take its default or ask for it"))?;
         }
@@ -184,7 +184,7 @@ fn with_new_key(mut volume: PodVolume, value: &str) -> PodVolume {
     volume
 }
 
-/// A new key with this value means nothing, unless no new key is taken.
+/// Fails if a new key with this value changes anything. Blocks the case if no new key is taken.
 fn must_ignore(subject: &mut Subject<'_>, usual: &Looks, value: &str, how: &str) -> Result<(), Stopped> {
     let volume = with_new_key(subject.volume()?, value);
     let Err(failed) = subject.must_look(usual, &volume, &plainly, how) else { return Ok(()) };
@@ -193,7 +193,7 @@ fn must_ignore(subject: &mut Subject<'_>, usual: &Looks, value: &str, how: &str)
     Err(failed)
 }
 
-/// Users' options that mean nothing may be refused.
+/// Fails if an option without a meaning changes anything. The driver may refuse users' options.
 fn must_look_or_refuse(
     subject: &mut Subject<'_>,
     usual: &Looks,
@@ -215,10 +215,10 @@ fn must_look_or_refuse(
     subject.clear(volume)
 }
 
-/// Spoilt options, each of them and what is wrong with it.
+/// Function that spoils options in several ways; names what is wrong with each.
 type Spoilt<'a> = &'a dyn Fn(&Options) -> Vec<(&'static str, String)>;
 
-/// Each must be refused and leave nothing, by `mount` where the driver has one.
+/// Fails unless each is refused and leaves nothing, by `mount` if the driver has it.
 fn must_refuse(subject: &mut Subject<'_>, spoil: Spoilt<'_>) -> Played {
     let volume = subject.volume()?;
     let mounts = subject.facts.has(Verb::Mount) || !subject.attaches();
@@ -239,7 +239,7 @@ fn must_refuse(subject: &mut Subject<'_>, spoil: Spoilt<'_>) -> Played {
                 answer.fails(format!("the options are {what}: it said Failure, and something is mounted"))
             );
         }
-        // Left to be removed, or removed by the driver.
+        // The directory must be removed, unless the driver has done so.
         let _ = remove_directory(volume.target()?.as_path());
     }
     subject.clear(&volume)

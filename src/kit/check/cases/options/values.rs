@@ -1,4 +1,4 @@
-//! What users may write into their options.
+//! Values that users may write into their options.
 
 use crate::check::answer::Meant;
 use crate::check::attempt::{Attempt, Looks, plainly};
@@ -13,33 +13,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A key of a user that no driver knows.
+/// Key of a user that no driver knows.
 const UNKNOWN_KEY: &str = "check.example/unknown";
 
-/// Of more options than this some are drawn by lot.
+/// Limit for the number of options that are tried; of more, some are chosen at random.
 const MOST_KEYS: usize = 6;
 
-/// An owner that no volume has.
+/// Owner that no volume has.
 const STRANGER: u32 = 54_321;
 
-/// Up to the root, from wherever a driver begins.
+/// Path up to the root, from wherever a driver begins.
 const UP: &str = "../../../../../../../../../../../../..";
 
-/// Where a user's text may stand.
+/// Place in the options where a user's text may stand.
 #[derive(Clone, Debug)]
 pub(in crate::check::cases) enum TextPlace {
-    /// As the value of an option that was given.
+    /// Value of an option that was given.
     Value(String),
-    /// As `fsType`, which the API server does not check.
+    /// `fsType`, which the API server does not check.
     FsType,
-    /// As the value of an option that no driver knows.
+    /// Value of an option that no driver knows.
     Unknown,
-    /// As such an option's name.
+    /// Name of such an option.
     Key,
 }
 
 impl TextPlace {
-    /// The volume with a text there.
+    /// Returns the volume with a text at this place.
     pub(in crate::check::cases) fn with(&self, mut volume: PodVolume, text: &str) -> PodVolume {
         let own = &mut volume.options.own;
         match self {
@@ -63,7 +63,7 @@ impl fmt::Display for TextPlace {
     }
 }
 
-/// The keys that the author gave values to, not too many of them.
+/// Returns the keys that the author gave values to, but not too many.
 fn keys(subject: &mut Subject<'_>) -> Result<Vec<String>, Stopped> {
     let mut keys: Vec<_> = subject.volume()?.options.own.into_keys().collect();
     if keys.len() > MOST_KEYS {
@@ -73,13 +73,13 @@ fn keys(subject: &mut Subject<'_>) -> Result<Vec<String>, Stopped> {
     Ok(keys)
 }
 
-/// Everywhere.
+/// Returns all places.
 pub(in crate::check::cases) fn places(subject: &mut Subject<'_>) -> Result<Vec<TextPlace>, Stopped> {
     let values = keys(subject)?.into_iter().map(TextPlace::Value);
     Ok(values.chain([TextPlace::Unknown, TextPlace::Key, TextPlace::FsType]).collect())
 }
 
-/// Whether a message speaks of an option, in whatever spelling.
+/// Reports whether a message mentions an option, in any spelling.
 pub(in crate::check::cases) fn names(message: &str, key: &str) -> bool {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -115,19 +115,19 @@ pub(super) fn shell(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// What makes a shell act whether it stands between quotes of one kind, of the other or of none;
-/// one by one too, for a driver that knows some.
+/// Builds texts that make a shell act inside quotes of either kind and outside quotes.
+/// With `one_by_one`, also builds each of them alone, for a driver that handles some.
 fn texts(act: &str, one_by_one: bool) -> Vec<String> {
     let dollar = format!("$({act})'$({act})'");
     let backtick = format!("`{act}`'`{act}`'");
-    // Without a blank, at which it may be cut.
+    // No blank is in it, because the text may be cut there.
     let semicolon = format!("x;{act};'x;{act};'\"x;{act};\"").replace("touch ", ">");
     let line = format!("x\n{act}\n");
     let all = format!("{dollar}`{act}`{semicolon}\n{act}\n");
     if one_by_one { vec![all, dollar, backtick, semicolon, line] } else { vec![all] }
 }
 
-/// Signs that mean something to someone, as they come.
+/// Builds a random text of characters that have a meaning to some program.
 fn salad(act: &str, random: &mut fastrand::Rng) -> String {
     let signs = [
         "'", "\"", "`", "\\", "*", "%s%n", "-", "--", ",", "=", "\n", " ", "../", "${IFS}", "#", "~", "!",
@@ -177,7 +177,7 @@ pub(super) fn injection(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// A value with what mount would take for more of its own options.
+/// Builds values with an addition that mount would take for more of its own options.
 fn spoilt(given: &str, all: bool) -> Vec<String> {
     let mut texts = vec![format!("{given},ro"), format!("{given},suid,dev"), format!("{given} -o ro")];
     if all {
@@ -186,7 +186,7 @@ fn spoilt(given: &str, all: bool) -> Vec<String> {
     texts
 }
 
-/// What a success has that was not asked for.
+/// Describes a property of a successful mount that was not asked for.
 fn injected(attempt: &Attempt, usual: &Looks) -> Option<String> {
     if !attempt.answer.is_success() {
         return None;
@@ -203,7 +203,7 @@ fn injected(attempt: &Attempt, usual: &Looks) -> Option<String> {
     (looks.owner.0 == STRANGER).then(|| "the volume belongs to another user".to_owned())
 }
 
-/// A directory of the node that no driver has to do with, and its way out of one that it has.
+/// Directory of the node that no driver should use, and the paths that lead to it.
 pub(super) struct Elsewhere {
     directory: PathBuf,
     name: String,
@@ -218,13 +218,13 @@ impl Elsewhere {
         Ok(Self { directory, name })
     }
 
-    /// From the root and from below, to what is there and to what is not.
+    /// Returns paths from the root and from below, to what exists and to what does not.
     pub(super) fn ways(&self, given: &str) -> [String; 3] {
         let name = &self.name;
         [format!("{UP}/{name}"), format!("{UP}/{name}/new"), format!("{given}/{UP}/{name}/new")]
     }
 
-    /// What an attempt did with it.
+    /// Describes what an attempt did to the directory.
     pub(super) fn touched(&self, volume: &PodVolume) -> Result<Option<String>, Stopped> {
         let shown = volume.target()?.as_path().join("file");
         if fs::read_to_string(shown).is_ok_and(|text| text == self.name) {
@@ -252,7 +252,7 @@ pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
         let given = volume.options.own.get(&key).cloned().unwrap_or_default();
         let place = TextPlace::Value(key);
         let open = format!("/{}", elsewhere.name);
-        // To some drivers any directory of the node is as good as another.
+        // Some drivers accept any directory of the node.
         let (_, what) = walk(subject, &place, &open, &elsewhere)?;
         for way in elsewhere.ways(&given) {
             if what.is_some() || Instant::now() > end {
@@ -267,8 +267,8 @@ pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// What became of the directory, if something did: then the volume may be one that the driver
-/// cannot unmount.
+/// Tries a path. Also returns what happened to the directory, if anything: then the driver may be
+/// unable to unmount the volume.
 fn walk(
     subject: &mut Subject<'_>,
     place: &TextPlace,
@@ -279,7 +279,7 @@ fn walk(
     let attempt = subject.attempt(&volume, &plainly)?;
     let touched = elsewhere.touched(&volume)?;
     if touched.is_some() {
-        // No one blames the driver for it.
+        // An error of this cleanup does not count against the driver.
         let _ = subject.clear(&volume);
         return Ok((attempt, touched));
     }

@@ -1,5 +1,4 @@
-//! Answers that are hard to write: with text in them that JSON must escape, and to someone who
-//! reads slowly.
+//! Answers that are hard to write: with text that JSON must escape, and for a reader that is slow.
 
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
@@ -15,19 +14,19 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Whatever breaks a string of JSON that was put together by hand.
+/// Text that breaks a JSON string that was put together by hand.
 const NASTY: &str = "quo\"te, back\\slash, \\u12, new\nline, tab\t, bell\u{7}, \u{1f600}";
 
-/// The same as a file name that is not UTF-8 either.
+/// The same as a file name, which is not valid UTF-8 either.
 const NASTY_NAME: &[u8] = b"quo\"te back\\slash new\nline \xff";
 
-/// How many of the user's options are tried.
+/// Limit for the number of the user's options that are tried.
 const OPTIONS: usize = 8;
 
-/// More than a pipe holds that is as small as can be.
+/// Size that is more than the smallest possible pipe holds, in bytes.
 const LARGE: usize = 60 << 10;
 
-/// The directory of a volume that does not exist.
+/// Directory of a volume that does not exist.
 const TARGET: &str = "pods/0c8e1f5a-1d5b-4a2e-9c53-000000000000/volumes/check.example~driver";
 
 const fn must(
@@ -91,7 +90,7 @@ fn escapes(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Where a directory should be there is a file, and its name breaks JSON.
+/// Puts a file in the place of a directory, with a name that breaks JSON.
 fn escapes_a_file(subject: &mut Subject<'_>) -> Played {
     let mut volume = subject.volume()?;
     NASTY.clone_into(&mut volume.name);
@@ -104,13 +103,12 @@ fn escapes_a_file(subject: &mut Subject<'_>) -> Played {
     if subject.layers(&volume)? > 0 {
         subject.unmount(&volume)?.or_blocked("unmount::works")?;
     }
-    // A driver may have made a directory of it.
+    // A driver may have made a directory there.
     let _ = std::fs::remove_file(target.as_path()).or_else(|_| std::fs::remove_dir(target.as_path()));
     Ok(())
 }
 
-/// One after the other, each option has a value that breaks JSON, so that the driver complains
-/// about it.
+/// Gives each option in turn a value that breaks JSON, so that the driver complains about it.
 fn escapes_options(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let own = volume.options.own.keys().take(OPTIONS).map(String::as_str);
@@ -146,7 +144,7 @@ fn take_back(subject: &mut Subject<'_>, volume: &PodVolume, target: &TargetPath,
     }
 }
 
-/// The options of a call, one of them another.
+/// Returns the options of a call with one of them changed.
 fn with(call: &Call, key: &str, value: &str) -> Result<String, Stopped> {
     let json = call.options().map(flexvol_protocol::Options::to_json).unwrap_or_default();
     let mut options: Map<String, Value> =
@@ -155,10 +153,10 @@ fn with(call: &Call, key: &str, value: &str) -> Result<String, Stopped> {
     Ok(Value::from(options).to_string())
 }
 
-/// The answer must be JSON and text; whether kubelet can use it is what other cases look at.
+/// Fails unless the answer is JSON and text. Other cases check whether kubelet can use it.
 fn is_valid(answer: &Answer) -> Played {
     let is_text = std::str::from_utf8(&answer.run.output).is_ok();
-    // Where there is no object at all, its escapes are not what is wrong.
+    // Without any object, the escapes are not the problem.
     let tried = answer.run.output.contains(&b'{');
     if !tried || is_text && answer.object().is_some() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a volume with secrets leaves for others to see, while it is mounted and afterwards.
+//! Traces of secrets that a volume leaves for others, while it is mounted and afterwards.
 
 use super::values::with_canaries;
 use crate::check::answer::Answer;
@@ -14,14 +14,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// Where the C library, logger(1) and the journal's own tools send what is to be logged.
+/// Sockets to which the C library, logger(1) and the journal's own tools send log messages.
 const SOCKETS: [&str; 3] =
     ["/run/systemd/journal/dev-log", "/run/systemd/journal/socket", "/run/systemd/journal/syslog"];
 
-/// The case about an unmount after several mounts.
+/// Case about an unmount after several mounts.
 const MANY_TIMES: &str = "mount::many_times";
 
-/// What to look for, if it can be told from other text.
+/// Builds the search for a volume's secrets. Skips the case if they look like any other text.
 fn hunt_for(volume: &PodVolume) -> Result<Hunt, Stopped> {
     let hunt = Hunt::of(volume);
     if hunt.is_vain() {
@@ -30,11 +30,11 @@ fn hunt_for(volume: &PodVolume) -> Result<Hunt, Stopped> {
     Ok(hunt)
 }
 
-/// What a case makes of one call.
+/// Check that a case makes after one call.
 type Judge<'a> = dyn FnMut(&Hunt, &Answer) -> Result<Option<Evidence>, Stopped> + 'a;
 
-/// A mount that works, one more of the same, its end, and a mount that probably fails: with secrets
-/// that no one has chosen. `look` is asked after each.
+/// Plays a mount that works, the same mount again, the unmount, and a mount with random secrets
+/// that probably fails. Calls `look` after each.
 fn live(subject: &mut Subject<'_>, look: &mut Judge<'_>) -> Played {
     let volume = subject.volume()?;
     let hunt = hunt_for(&volume)?;
@@ -74,7 +74,7 @@ fn executions(subject: &mut Subject<'_>, place: &str, words_of: fn(&Execution) -
     subject.trace = Some(Trace::Executions(None));
     live(subject, &mut |hunt, answer| {
         let executions = answer.observed.traced.iter().flat_map(|traced| &traced.executions);
-        // The driver itself again, by its interpreter: it has what kubelet gave it.
+        // The driver itself, started by its interpreter, has the arguments that kubelet gave it.
         let mut others = executions.filter(|execution| !execution.words.ends_with(&answer.asked.arguments));
         Ok(others.find_map(|execution| {
             let what = words_of(execution).iter().find_map(|word| hunt.found(word.as_bytes()))?;
@@ -87,7 +87,7 @@ fn executions(subject: &mut Subject<'_>, place: &str, words_of: fn(&Execution) -
 pub(super) fn mount_table(subject: &mut Subject<'_>) -> Played {
     live(subject, &mut |hunt, answer| {
         let mut texts = vec![fs::read("/proc/self/mountinfo")?, fs::read("/proc/self/mounts")?];
-        // In these, blanks and the like are written in octal.
+        // These files write blanks and the like in octal.
         let plain = texts.iter().map(|text| unescaped(text)).collect::<Vec<_>>();
         texts.extend(plain);
         let what = texts.iter().find_map(|text| hunt.found(text));
@@ -118,7 +118,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 pub(super) fn files(subject: &mut Subject<'_>) -> Played {
     let is_log = |find: &Find| is_log(&find.path);
     if tracer::is_possible() {
-        // While a program is being started everything else of the driver stands still.
+        // Everything else of the driver stands still while a program is being started.
         let (inside, hunt) = (subject.inside.clone(), hunt_for(&subject.volume()?)?);
         subject.trace = Some(Trace::Executions(Some(Look::new(move || {
             let finds = hunt.files(&inside).unwrap_or_default().into_iter();
@@ -168,13 +168,13 @@ pub(super) fn logs(subject: &mut Subject<'_>) -> Played {
         Ok(None)
     })?;
     for path in SOCKETS {
-        // Where there was none, there is none to remove.
+        // A socket that could not be made is missing here.
         let _ = fs::remove_file(path);
     }
     Ok(())
 }
 
-/// As the log of the system does, where it is asked through this path.
+/// Listens at this path, as the log of the system does.
 fn listen(path: &Path) -> Option<UnixDatagram> {
     fs::create_dir_all(path.parent()?).ok()?;
     let socket = UnixDatagram::bind(path).ok()?;
@@ -182,7 +182,7 @@ fn listen(path: &Path) -> Option<UnixDatagram> {
     Some(socket)
 }
 
-/// Whether it is where logs are.
+/// Reports whether a file is a log, by its place or extension.
 fn is_log(path: &Path) -> bool {
     let in_log = path.ancestors().any(|above| above.file_name().is_some_and(|name| name == "log"));
     in_log || path.extension().is_some_and(|ending| ending == "log" || ending == "jsonl")
@@ -197,7 +197,7 @@ pub(super) fn daemon(subject: &mut Subject<'_>) -> Played {
     let answer = subject.bring_up(&volume)?;
     for (pid, _) in subject.inside.processes()? {
         for (file, place) in [("cmdline", "arguments"), ("environ", "environment")] {
-            // It may be gone by now.
+            // The process may be gone by now.
             let Ok(text) = fs::read(format!("/proc/{pid}/{file}")) else { continue };
             if let Some(what) = hunt.found(&text) {
                 let text = format!("a process that serves the mount has {what} in its {place}");

@@ -1,4 +1,4 @@
-//! Secrets that are odd, missing, or in odd company.
+//! Secrets that are odd or missing, or that stand in malformed options.
 
 use crate::check::attempt::plainly;
 use crate::check::cases::options::names;
@@ -16,10 +16,10 @@ use std::ffi::OsString;
 
 const PREFIX: &str = "kubernetes.io/secret/";
 
-/// Of the files in a volume no more than this are looked at.
+/// Limit for the number of files in a volume that are checked.
 const LOOKED_AT: usize = 200;
 
-/// The volume with secrets that no one has chosen.
+/// Returns the volume with random secrets.
 pub(super) fn with_canaries(mut volume: PodVolume, random: &mut fastrand::Rng) -> PodVolume {
     for secret in volume.options.secrets.values_mut() {
         let text: String = (0..24).map(|_| random.alphanumeric()).collect();
@@ -44,14 +44,14 @@ pub(super) fn binary(subject: &mut Subject<'_>) -> Played {
         attempt.answer.refuses("a secret of any bytes must be taken or refused")?;
         return subject.clear(&volume);
     }
-    // Where a driver writes a secret into the volume is its own affair.
+    // A driver may write a secret into any file of the volume.
     let mut files = Vec::new();
     in_directory(volume.target()?.as_path(), &BTreeSet::new(), &mut files);
     for (text, _) in files.iter().take(LOOKED_AT).filter_map(|path| read(path)) {
         for (key, (head, whole)) in &bytes {
             let encoded = STANDARD.encode(whole);
             let problem = match () {
-                // Whether the last line break is part of a password is a matter of taste.
+                // A driver may keep or drop the last line break of a password.
                 () if contains(&text, &whole[..whole.len() - 1]) => continue,
                 () if contains(&text, head) => "is not complete",
                 () if contains(&text, encoded.as_bytes()) => "is not decoded",
@@ -77,7 +77,7 @@ pub(super) fn bad_base64(subject: &mut Subject<'_>) -> Played {
             attempt.answer.refuses(&format!("secret {key:?} is no base64, which is to be refused"))?;
             return subject.clear(&volume);
         }
-        // There may be one that this driver has no use for.
+        // This driver may have no use for this secret.
         taken = Some(attempt.answer.fails(format!("secret {key:?} is no base64, and it said Success")));
         subject.clear_mount(&volume)?;
     }
@@ -113,7 +113,7 @@ pub(super) fn missing(subject: &mut Subject<'_>) -> Played {
         }
         let answer = attempt.answer.refuses(&format!("{what}: it must be mounted, or the key named"))?;
         let named = |key: &String| names(answer.message(), key);
-        // Without any, what to fix is that none is named.
+        // If all secrets are missing, a message about the missing secretRef is enough.
         let none = changed.options.secrets.is_empty() && names(answer.message(), "secretRef");
         if !none && !keys.iter().any(named) {
             return Err(answer.fails(format!("{what}, and the message does not name it")));
@@ -138,7 +138,7 @@ pub(super) fn malformed_options(subject: &mut Subject<'_>) -> Played {
     subject.clear(&volume)
 }
 
-/// Nothing that a parser could make sense of, but for what it gives away by its complaint.
+/// Builds options that no parser accepts, but that its error message may quote.
 fn spoilt(options: &Options) -> Vec<OsString> {
     let good = options.to_json();
     let open = good.trim_end_matches('}');

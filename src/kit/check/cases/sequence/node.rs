@@ -1,4 +1,4 @@
-//! Lives in which more than one pod's directory takes part: the device of the node, the driver
+//! Life cycles that involve more than one pod's directory: the device of the node, the driver
 //! itself.
 
 use super::{UNMOUNT_WORKS, case, load, put_away, reload};
@@ -14,7 +14,7 @@ use flexvol_kubelet::PodVolume;
 use flexvol_protocol::{Call, Verb};
 use std::time::Duration;
 
-/// The case about the device of a volume.
+/// Case about the device of a volume.
 const ATTACH_WORKS: &str = "attach::works";
 
 pub(in crate::check) const CASES: &[Case] = &[
@@ -64,8 +64,8 @@ pub(in crate::check) const CASES: &[Case] = &[
     ).at(Level::Should),
 ];
 
-/// What the controller and kubelet do after a reboot: the node's status says attached, the driver
-/// knows better.
+/// Does what the controller and kubelet do after a reboot: the node's status says attached, but
+/// only the driver knows the actual state.
 pub(super) fn attach_again(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     let mut device = subject.device().to_owned();
     if subject.facts.has(Verb::IsAttached) {
@@ -83,7 +83,8 @@ pub(super) fn attach_again(subject: &mut Subject<'_>, volume: &PodVolume) -> Pla
     subject.mount_device(volume, &device)
 }
 
-/// It may not be supported, and what it says is not used; but a failure ends everything.
+/// Fails if `getvolumename` fails, which stops everything.
+/// It may be unsupported; its answer is unused.
 fn ask_name(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     let answer = subject.call(&Call::GetVolumeName { options: volume.device_options() });
     if answer.meant == Meant::NotSupported || answer.is_success() {
@@ -115,7 +116,7 @@ fn attach(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&last)
 }
 
-/// Another pod of the node: the device is mounted already.
+/// Starts another pod of the node: the device is mounted already.
 fn start_second(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     ask_name(subject, volume)?;
     let device = subject.device().to_owned();
@@ -150,7 +151,8 @@ fn upgraded(subject: &mut Subject<'_>, replica: &Replica) -> Played {
     let (_, first) = load(subject)?;
     let before = subject.volume()?;
     subject.bring_up(&before)?;
-    // In the middle of another mount, or of the unmount where one pod has the volume at a time.
+    // The driver is replaced during another mount, or during the unmount if one pod at a time has
+    // the volume.
     let pause = Duration::from_millis(subject.facts.mount_took / 2);
     let situation = "the driver was replaced meanwhile";
     if subject.given.is(Nature::Exclusive) {
@@ -187,7 +189,7 @@ fn while_replaced(
     })
 }
 
-/// Unmounted, and its directory removed.
+/// Fails if the volume is still mounted, or its directory cannot be removed.
 fn gone(answer: &Answer, volume: &PodVolume) -> Played {
     let target = volume.target()?;
     if is_mounted(&target)? {

@@ -1,4 +1,4 @@
-//! The directories above a volume's: kubelet's, which no driver has a use for.
+//! Directories above a volume's: they are kubelet's, and drivers have no use for them.
 
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
@@ -10,11 +10,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What one of them is like.
+/// State of one of them.
 #[derive(PartialEq, Eq)]
 struct Look {
     path: PathBuf,
-    /// `None` if it is not there.
+    /// Owner and mode; `None` if it does not exist.
     owned: Option<Owned>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn pod_directory(subject: &mut Subject<'_>) -> Played {
     subject.put_away(&volume, &answer)
 }
 
-/// Up to the pod's.
+/// Returns the state of the directories above the volume's, up to the pod's.
 fn above(volume: &PodVolume) -> Result<Vec<Look>, Stopped> {
     let target = volume.target()?;
     Ok(target.as_path().ancestors().skip(1).take(3).map(Look::at).collect::<io::Result<_>>()?)

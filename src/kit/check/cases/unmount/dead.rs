@@ -1,4 +1,4 @@
-//! An unmount of what is served by a process that does not serve any more.
+//! Unmount of a volume whose serving process does not serve any more.
 
 use crate::check::evidence::{Played, Stopped};
 use crate::check::in_time::Deadline;
@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A process is gone, or stopped, that long after the signal at the latest.
+/// Deadline for a process to be gone, or stopped, after the signal.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// The volume in a pod, and the processes that serve it.
+/// Brings the volume into a pod. Also returns the processes that serve it.
 fn served(subject: &mut Subject<'_>) -> Result<(PodVolume, Vec<Pid>), Stopped> {
     let volume = subject.volume()?;
     let before: BTreeSet<_> = pids(subject)?;
@@ -29,7 +29,7 @@ fn pids(subject: &Subject<'_>) -> Result<BTreeSet<i32>, Stopped> {
     Ok(filled(subject.inside.processes()?.into_iter().map(|(pid, _)| pid)))
 }
 
-/// Which may be gone already.
+/// Sends a signal to the servers, some of which may be gone already.
 fn tell(servers: &[Pid], signal: Signal) {
     for server in servers {
         let _ = kill_process(*server, signal);
@@ -72,7 +72,7 @@ pub(super) fn hung(subject: &mut Subject<'_>) -> Played {
             "the process that serves the mount does not answer; it said Success, and it is still mounted",
         ));
     }
-    // Who said Failure is asked again, when there is an answer.
+    // After a Failure, `unmount` is called again as soon as the server answers.
     tell(&servers, Signal::CONT);
     let answer = subject.unmount(&volume)?.succeeds("the process that serves the mount answers again")?;
     if subject.layers(&volume)? > 0 {

@@ -1,4 +1,4 @@
-//! An unmount where there are other mounts than the volume's.
+//! Unmount while there are other mounts than the volume's.
 
 use super::plain::while_used;
 use crate::check::device_calls::Mounts;
@@ -14,10 +14,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What is in a mount of another owner.
+/// Data in a mount of another owner.
 const DATA: &str = "somebody else's data\n";
 
-/// The name of the file that it is in.
+/// Name of the file with this data.
 const FILE: &str = "data";
 
 pub(super) fn stacked(subject: &mut Subject<'_>) -> Played {
@@ -36,7 +36,7 @@ pub(super) fn stacked(subject: &mut Subject<'_>) -> Played {
     subject.put_away(&volume, &answer)
 }
 
-/// A mount of no driver with a file in it, that can be seen at a second place.
+/// Mount of no driver, with a file in it. It can be shown at a second place.
 struct Other {
     place: PathBuf,
 }
@@ -53,7 +53,7 @@ impl Other {
         Ok(Self { place })
     }
 
-    /// Whether it is mounted, with the file in it.
+    /// Reports whether it is mounted, with the file in it.
     fn is_whole(&self) -> Result<bool, Stopped> {
         let is_mounted = mount_table::at(&self.place)?.is_some_and(|entry| entry.source == NOBODYS);
         Ok(is_mounted && fs::read_to_string(self.place.join(FILE)).is_ok_and(|text| text == DATA))
@@ -163,7 +163,7 @@ pub(super) fn foreign(subject: &mut Subject<'_>) -> Played {
             );
         }
     }
-    // A link in the place of a volume, to what is mounted elsewhere.
+    // A link in place of the volume's directory leads to a mount elsewhere.
     symlink(&others[0].place, target.as_path())?;
     let answer = subject.unmount(&volume)?;
     if !others[0].is_whole()? {

@@ -1,4 +1,4 @@
-//! An unmount that has to do without something that mount had.
+//! Unmount without something that mount had.
 
 use crate::check::evidence::{Played, Stopped};
 use crate::check::staging::make_directory;
@@ -8,7 +8,7 @@ use flexvol_protocol::Call;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What no program may count on to be there later.
+/// Directories whose files may be gone later.
 const VOLATILE: &[&str] = &["/run", "/var/run", "/dev/shm", "/tmp", "/var/tmp"];
 
 pub(super) fn state_without_mount(subject: &mut Subject<'_>) -> Played {
@@ -37,8 +37,8 @@ pub(super) fn mount_without_state(subject: &mut Subject<'_>) -> Played {
     ends(subject, &volume, &what)
 }
 
-/// Whether a disk was brought to the node or was there before, only the notes could tell: it may
-/// stay. A loop device goes by itself.
+/// Excuses devices that stay: only the lost files could tell whether the driver attached a disk or
+/// found it there. A loop device disappears on its own.
 fn excuse_devices(subject: &mut Subject<'_>) -> Played {
     let mut devices = subject.inside.devices()?;
     devices.retain(|device| !device.to_string_lossy().starts_with("/dev/loop"));
@@ -48,15 +48,15 @@ fn excuse_devices(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Removes what the driver has written where nothing lasts; what it was.
+/// Removes the driver's files from volatile directories. Returns their paths.
 fn forget(subject: &Subject<'_>) -> Result<Vec<PathBuf>, Stopped> {
     let is_volatile = |path: &PathBuf| VOLATILE.iter().any(|place| path.starts_with(place));
     let mut changed = subject.inside.changed()?;
     changed.retain(is_volatile);
-    // What is in a directory comes after it.
+    // The content of a directory comes after the directory itself.
     for path in changed.iter().rev() {
         match path.symlink_metadata() {
-            // There may be someone else's file in it, or a mount.
+            // The directory may hold a file of another program, or a mount.
             Ok(data) if data.is_dir() => drop(fs::remove_dir(path)),
             Ok(_) => drop(fs::remove_file(path)),
             Err(_) => {}
@@ -72,7 +72,7 @@ pub(super) fn needs_nothing(subject: &mut Subject<'_>) -> Played {
     inside.without_network(|| ends(subject, &volume, "there is no network"))?
 }
 
-/// The volume can be unmounted, and its directory removed.
+/// Fails unless the volume can be unmounted and its directory removed.
 fn ends(subject: &mut Subject<'_>, volume: &PodVolume, what: &str) -> Played {
     let answer = subject.unmount(volume)?.succeeds(what)?;
     if subject.layers(volume)? > 0 {
@@ -88,7 +88,7 @@ pub(super) fn old_mount(subject: &mut Subject<'_>) -> Played {
         (Some(here), Some(name)) => (here.to_owned(), name.to_owned()),
         _ => return Err(Stopped::Skipped("the driver is in no directory".to_owned())),
     };
-    // One that does not work where it is has nothing to show elsewhere.
+    // A driver that fails in its usual directory is not tried in another one.
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
     subject.take_down(&volume)?;

@@ -1,4 +1,4 @@
-//! An unmount where nothing is odd.
+//! Unmount under normal conditions.
 
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-/// What a pod has written.
+/// Data that a pod has written.
 const DATA: &str = "what a pod has written\n";
 
-/// How long a volume is in use: a driver that waits for it is right, and so is one that does not.
+/// Time that a volume is in use: a driver may wait for its end, but need not.
 const IN_USE: Duration = Duration::from_millis(500);
 
 pub(super) fn works(subject: &mut Subject<'_>) -> Played {
@@ -48,7 +48,7 @@ pub(super) fn never_mounted(subject: &mut Subject<'_>) -> Played {
     unmount_nothing(subject, &volume, "nothing was ever mounted there")
 }
 
-/// In a directory that is there, and is to be removed then.
+/// Unmounts a directory that exists but is not mounted, and removes it afterwards.
 fn unmount_nothing(subject: &mut Subject<'_>, volume: &PodVolume, what: &str) -> Played {
     let answer = subject.unmount(volume)?.succeeds(what)?;
     match fs::remove_dir(volume.target()?.as_path()) {
@@ -61,14 +61,14 @@ fn unmount_nothing(subject: &mut Subject<'_>, volume: &PodVolume, what: &str) ->
 pub(super) fn no_directory(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let target = volume.target()?;
-    // The pod's own directory is gone as well, the second time.
+    // The second time, the pod's own directory is gone as well.
     make_directory(target.as_path().parent().unwrap_or(target.as_path()))?;
     for what in ["the directory is not there", "neither the directory nor the pod's is there"] {
         let answer = subject.unmount(&volume)?.succeeds(what)?;
         if target.as_path().symlink_metadata().is_ok() {
             return Err(answer.fails(format!("{what}; it said Success, and has made it")));
         }
-        // Down to kubelet's own directory, as its housekeeping does.
+        // Empty directories are removed down to kubelet's own, as its housekeeping does.
         for directory in target.as_path().ancestors().skip(1).take(4) {
             if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none()) {
                 drop(fs::remove_dir(directory));
@@ -104,7 +104,7 @@ pub(super) fn keeps_data(subject: &mut Subject<'_>) -> Played {
     }
 }
 
-/// The file is to be there for the next pod.
+/// Fails unless the next pod finds the file.
 fn mounted_again(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> Played {
     let answer = subject.unmount(volume)?.or_blocked("unmount::works")?;
     subject.put_away(volume, &answer)?;
@@ -123,13 +123,13 @@ fn mounted_again(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> P
     subject.take_down(&next)
 }
 
-/// The volume goes with the mount. It is held, so that it can be seen whether it was emptied
-/// before.
+/// Fails if the volume was emptied before the unmount.
+/// The data of such a volume goes with its mount, so a second mount holds it.
 fn held(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> Played {
     let second = second_view(subject, volume.target()?.as_path())?;
     let answer = subject.unmount(volume)?.or_blocked("unmount::works")?;
     let read = fs::read_to_string(second.join(name));
-    // Not of one that is served by a process, which is gone now, nor if both are unmounted.
+    // This does not count if the process that served the volume is gone, or if both mounts are.
     let gone = matches!(&read, Err(error) if error.kind() == io::ErrorKind::NotFound);
     if gone && mount_table::at(&second)?.is_some() {
         return Err(answer.fails("the files in the volume were deleted before it was unmounted"));
@@ -139,7 +139,7 @@ fn held(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> Played {
     subject.put_away(volume, &answer)
 }
 
-/// Shows a directory at another one.
+/// Shows a directory at a second place.
 fn second_view(subject: &Subject<'_>, directory: &Path) -> Result<PathBuf, Stopped> {
     let second = Path::new(KUBELET_ROOT).join("check-second-view");
     make_directory(&second)?;
@@ -186,10 +186,11 @@ pub(super) fn kills_nobody(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&volume)
 }
 
-/// A process of its own has a file or directory open until `work` is done, but not for ever; how it
-/// was ended, if it was before.
+/// Does `work` while another process has a file or directory open, for a limited time.
+/// Returns how that process was ended, if it was ended before.
 ///
-/// Not this process: some drivers kill who uses a volume.
+/// This process does not hold the file itself, because some drivers kill processes that use a
+/// volume.
 #[expect(clippy::disallowed_methods, reason = "it stands for a process of somebody else, in the sandbox")]
 pub(super) fn while_used<T>(
     path: &Path,
@@ -199,7 +200,7 @@ pub(super) fn while_used<T>(
     let mut user = Command::new("sleep").arg(seconds).stdin(File::open(path)?).spawn()?;
     let result = work();
     let killed = user.try_wait()?.filter(|status| !status.success());
-    // It may have come to its end.
+    // The process may have ended on its own.
     drop(user.kill());
     user.wait()?;
     Ok((result, killed))

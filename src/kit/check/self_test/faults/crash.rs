@@ -1,4 +1,4 @@
-//! What a call leaves that did not come to its end.
+//! Leftovers of calls that did not run to their end.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::{Keeper, Tmpfs};

@@ -1,4 +1,4 @@
-//! What a driver counts on and is not promised.
+//! Assumptions about the environment that kubelet does not guarantee.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::Tmpfs;

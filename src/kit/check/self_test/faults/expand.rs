@@ -1,12 +1,12 @@
-//! Volumes that grow in a wrong way. A tmpfs can, whatever the machine allows; the reference leaves
-//! it.
+//! Volumes that grow in a wrong way.
+//! A tmpfs can grow on any machine; the reference driver does not use that.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::Tmpfs;
 
 const RESIZE: &str = r#""requiresFSResize":false,"#;
 
-/// With `expandfs`, which is this.
+/// Changes that add `expandfs` to the driver, with this body.
 macro_rules! expanding {
     ($body:literal $(, $more:expr)*) => {
         &[

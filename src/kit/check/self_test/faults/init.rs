@@ -1,4 +1,4 @@
-//! What goes wrong when kubelet loads a driver.
+//! Failures when kubelet loads a driver.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::Tmpfs;

@@ -1,11 +1,11 @@
-//! Drivers that lie where they should not, or cannot be started.
+//! Drivers in a wrong place, and drivers that cannot be started.
 
 use crate::check::self_test::Reference::Tmpfs;
 use crate::check::self_test::{Fault, Laid};
 
 const SHEBANG: &str = "#!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh";
 
-/// How those lie that do not lie as they should.
+/// Placements that differ from the correct one.
 pub(super) const LAID: &[(&str, Laid)] = &[
     ("for-everybody", Laid { mode: 0o777, ..Laid::WELL }),
     ("readme", Laid { beside: Some("README"), ..Laid::WELL }),

@@ -1,4 +1,4 @@
-//! What is still there when a volume is gone.
+//! Leftovers after a volume is gone.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::{Keeper, Loop, Tmpfs};

@@ -1,4 +1,4 @@
-//! The faults, one file a group of cases.
+//! Faults, one file for each group of cases.
 
 mod answers;
 mod attach;
@@ -20,7 +20,7 @@ mod verbs;
 
 use super::{Fault, Laid};
 
-/// In the order in which they are reported.
+/// All faults, in the order in which they are reported.
 pub(super) static ALL: &[&[Fault]] = &[
     output::FAULTS,
     answers::FAULTS,
@@ -42,7 +42,7 @@ pub(super) static ALL: &[&[Fault]] = &[
     left::FAULTS,
 ];
 
-/// How a driver of this name lies in the plugin directory.
+/// Returns the placement of a driver of this name in the plugin directory.
 pub(super) fn laid(name: &str) -> Laid {
     let found = install::LAID.iter().find(|(fault, _)| *fault == name);
     found.map_or(Laid::WELL, |(_, laid)| *laid)

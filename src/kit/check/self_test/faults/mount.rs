@@ -1,5 +1,4 @@
-//! Mounts that are none, or too many, or of something else, and mounts that fail and leave
-//! something.
+//! Mounts that are missing, doubled or of something else, and failed mounts that leave something.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::{Keeper, Tmpfs};

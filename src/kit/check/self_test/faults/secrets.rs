@@ -1,4 +1,4 @@
-//! Secrets that others get to see, and logs that harm.
+//! Secrets that others can see, and logs that do harm.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::Tmpfs;

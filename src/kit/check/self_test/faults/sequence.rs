@@ -1,4 +1,4 @@
-//! Drivers that take each call well, and not what lies between them.
+//! Drivers that handle each call well, but not the steps between the calls.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::{Keeper, Loop, Tmpfs};

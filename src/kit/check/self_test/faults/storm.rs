@@ -1,4 +1,4 @@
-//! Drivers that are good as long as one call comes after the other, or only a few come at all.
+//! Drivers that work as long as calls come one after the other, or only a few come at all.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::{Keeper, Tmpfs};

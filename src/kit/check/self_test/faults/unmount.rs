@@ -1,4 +1,4 @@
-//! Unmounts that do not, or do too much.
+//! Unmounts that do nothing, or too much.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::{Keeper, Tmpfs};

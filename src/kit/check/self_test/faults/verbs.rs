@@ -1,4 +1,4 @@
-//! Verbs that are answered in a wrong way, whatever comes after them.
+//! Verbs that are answered in a wrong way, whatever their arguments.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::Tmpfs;

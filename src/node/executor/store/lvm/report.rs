@@ -1,4 +1,4 @@
-//! What LVM says of the volumes of a group.
+//! LVM's report about the volumes of a group.
 
 use super::IN_USE;
 use anyhow::{Context as _, Result};
@@ -6,14 +6,14 @@ use flexvol_model::plan::LogicalVolume;
 use flexvol_protocol::failure::{Code, Failure};
 use serde::Deserialize;
 
-/// What is asked.
+/// Fields of the report.
 pub(super) const FIELDS: &str = "lv_name,lv_size,lv_tags,lv_layout,lv_role,pool_lv,vg_lock_type,vg_systemid";
 
-/// The volumes of a group.
+/// Volumes of a group.
 #[derive(Debug, Default)]
 pub(super) struct Report(Vec<Volume>);
 
-/// One of them.
+/// Volume in such a report.
 #[derive(Debug, Deserialize)]
 pub(super) struct Volume {
     #[serde(rename = "lv_name")]
@@ -26,7 +26,7 @@ pub(super) struct Volume {
     layout: String,
     #[serde(rename = "lv_role")]
     role: String,
-    /// The thin pool that it is in.
+    /// Thin pool that contains the volume.
     #[serde(rename = "pool_lv")]
     pub(super) pool: String,
     #[serde(rename = "vg_lock_type")]
@@ -60,7 +60,7 @@ impl Report {
         Some(self.0.swap_remove(place))
     }
 
-    /// A volume that another node uses; in a thin pool, any of the pool.
+    /// Refuses a volume that another node uses; in a thin pool, any volume of the pool counts.
     pub(super) fn refuse_other_nodes(
         &self,
         volume: &LogicalVolume,
@@ -90,7 +90,7 @@ impl Volume {
         self.tags().any(|other| other == tag)
     }
 
-    /// A node that uses it and has another tag than ours.
+    /// Returns another node that uses the volume: its tag differs from ours.
     fn other_node(&self, own: &str) -> Option<&str> {
         let mut tags = self.tags().filter(|tag| *tag != own);
         tags.find_map(|tag| tag.strip_prefix(IN_USE))
@@ -100,7 +100,7 @@ impl Volume {
         self.size.parse().with_context(|| format!("read the size of {}", self.name))
     }
 
-    /// LVM itself guards a group that has a lock manager or an owner.
+    /// Reports whether LVM itself guards the group: it has a lock manager or an owner.
     pub(super) fn is_guarded(&self) -> bool {
         !self.system_id.is_empty() || !["", "none"].contains(&self.lock_type.as_str())
     }
@@ -109,12 +109,13 @@ impl Volume {
         !self.pool.is_empty()
     }
 
-    /// Whether other nodes could use it at the same time and would not know.
+    /// Reports whether other nodes could use the volume at the same time without noticing.
     pub(super) fn needs_tag(&self, read_only: bool) -> bool {
         !self.is_guarded() && (self.is_thin() || !read_only)
     }
 
-    /// A part of another volume, a pool and a snapshot beside its origin are nothing to mount.
+    /// Refuses a part of another volume, a pool and a snapshot beside its origin: they cannot be
+    /// mounted.
     pub(super) fn refuse_unfit(&self, volume: &LogicalVolume) -> Result<()> {
         let says = |list: &str, word: &str| list.split(',').any(|said| said == word);
         let what = match () {

@@ -1,8 +1,8 @@
-//! By the kernel's own client.
+//! Images of a Ceph cluster, by the kernel's own client.
 //!
 //! A device is found again by the name of the key that it was mapped with, which is made of the
-//! store's. One that someone else has mapped is not taken: whoever names it here has not shown a
-//! key for it.
+//! store's. A device that others have mapped is not used: the call that names it here has not shown
+//! a key for it.
 
 use super::super::{Site, TICK, With};
 use super::login::{self, Login};
@@ -21,20 +21,19 @@ use flexvol_protocol::secret::Secret;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may be busy that no one has mounted: something of the node may be looking at
-/// it.
+/// Limit for a device without a mount to be busy: a program of the node may be looking at it.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How long another node may take to release the image, if it does: a crashed one is noticed
-/// after half a minute, and kubelet comes again.
+/// Limit for another node to release the image, in seconds. A crashed node is noticed after half a
+/// minute, and kubelet tries again.
 const LOCK_WAIT: u64 = 10;
 
-/// What the key is called that a store is mapped with.
+/// Returns the name of the key that a store is mapped with.
 fn key_name(at: &Site<'_>) -> String {
     format!("flexvol-{}", at.id.as_str())
 }
 
-/// The store's device.
+/// Returns the store's device.
 pub(super) fn find(at: &Site<'_>) -> Result<Option<Mapped>> {
     rbd::by_key(&key_name(at))
 }
@@ -58,21 +57,21 @@ pub(super) fn detach(at: &Site<'_>) -> Result<()> {
     find(at)?.map_or(Ok(()), |mapped| unmap(&mapped, at.deadline))
 }
 
-/// A device of the kernel's that shows the same to who is told the same.
+/// Refuses an image that the kernel has mapped already, by the same monitor and the same name.
 pub(super) fn refuse_second_to(login: &Login<'_>, read_only: bool) -> Result<()> {
     let spec = login.image.spec();
     refuse_clash(read_only, |other| other.is_of(&login.monitor, &spec).unwrap_or(false))
 }
 
-/// Two that show the same may both only read.
+/// Refuses a device that shows the same, unless both devices are read-only.
 fn refuse_clash(read_only: bool, is_same: impl Fn(&Mapped) -> bool) -> Result<()> {
     let clashes = |other: &Mapped| !(read_only && other.is_read_only());
     let other = rbd::all()?.into_iter().find(|other| is_same(other) && clashes(other));
     other.map_or(Ok(()), |other| Err(second(&format!("to {}", other.path().display()))))
 }
 
-/// For writing it is claimed where the image can be: a kernel that cannot, or an image without that
-/// feature, says `INVAL`.
+/// Maps the image. For writing it is claimed if possible: a kernel that cannot claim, or an image
+/// without that feature, returns `INVAL`.
 fn map(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, key: &Secret) -> Result<()> {
     let RbdImage { pool, image, snapshot, .. } = login.image;
     let mapped = Image { pool, image, snapshot: snapshot.as_deref() };
@@ -119,7 +118,8 @@ fn explain(errno: Errno, read_only: bool) -> (Code, &'static str) {
     }
 }
 
-/// Two devices of one image, of which one writes, destroy it; the kernel makes them.
+/// Refuses a second device: two of one image, of which one writes, destroy it, and the kernel
+/// allows them.
 fn refuse_second(mapped: &Mapped) -> Result<()> {
     let identity = mapped.identity()?;
     refuse_clash(mapped.is_read_only(), |other| {

@@ -1,5 +1,6 @@
-//! The user of an image, and what Ceph's own programs read to log in as that one: a configuration
-//! and a keyring in memory, for root alone, there as long as a program needs to read them.
+//! Login as the user of an image, with the files that Ceph's own programs read for it: a
+//! configuration and a keyring in memory, for root alone. They exist as long as a program needs to
+//! read them.
 
 use super::super::{Site, With};
 use super::MONITORS;
@@ -21,46 +22,46 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long Ceph's own program may be asked who has the image open.
+/// Limit for asking Ceph's own program which clients have the image open.
 const STATUS: Duration = Duration::from_secs(10);
 
-/// No keyring is larger.
+/// Size limit for a keyring, in bytes.
 const LARGEST: u64 = 1 << 16;
 
 /// Ceph's client that runs as a daemon.
 pub(super) const DAEMON: &str = "rbd-nbd";
 
-/// Who logs in, and where.
+/// User's key for an image, and the monitor to log in to.
 pub(super) struct Login<'a> {
     pub(super) image: &'a RbdImage,
     pub(super) monitor: String,
     pub(super) key: Secret,
 }
 
-/// Where the files are.
+/// Returns the directory of the files.
 fn files(at: &Site<'_>) -> Private {
     Private::at(paths::run(paths::CLUSTERS).join(at.id.as_str()))
 }
 
-/// Removes what a killed call has left of them.
+/// Removes the files that a killed call has left.
 pub(super) fn forget(at: &Site<'_>) -> Result<()> {
     files(at).remove()
 }
 
-/// How many seconds the monitors may be asked: what is left is for the reply.
+/// Returns the limit for asking the monitors, in seconds: the rest of the time is for the reply.
 pub(super) fn patience(at: &Site<'_>) -> u64 {
     at.deadline.remaining().as_secs().saturating_sub(1).clamp(1, MONITORS)
 }
 
 impl<'a> Login<'a> {
-    /// With the first monitor that answers.
+    /// Returns a login with the first monitor that answers.
     pub(super) fn of(image: &'a RbdImage, at: &Site<'_>, with: &With<'_>) -> Result<Self> {
         let key = key(image, with)?;
         let monitor = ceph::reach(&image.cluster, with.policy, at.deadline)?.name;
         Ok(Self { image, monitor, key })
     }
 
-    /// Lets one of Ceph's programs log in, whose files are there as long as `run` runs.
+    /// Runs one of Ceph's programs with a login; its files exist as long as `run` runs.
     pub(super) fn lend<T>(
         &self,
         program: &str,
@@ -88,7 +89,7 @@ impl<'a> Login<'a> {
             .mask([&self.key]))
     }
 
-    /// The monitor, with the version of the protocol that it is to speak, if that is said.
+    /// Returns the monitor's address, with the version of the protocol if the volume names one.
     fn address(&self) -> String {
         match self.image.mode.as_deref() {
             None => self.monitor.clone(),
@@ -97,16 +98,16 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Others who have the image open, as far as Ceph's own program is there to tell. One that does
-    /// not answer keeps no pod from the volume.
+    /// Refuses an image that others have open, if Ceph's own program is there to tell. If that
+    /// program does not answer, the volume is mounted anyway.
     pub(super) fn refuse_watched(&self, at: &Site<'_>) -> Result<()> {
         if !at.tools().has("rbd") {
             return Ok(());
         }
         let watchers = self.lend("rbd", at, |rbd| Ok(self.ask(rbd, at).unwrap_or_default()))?;
         let Some(first) = watchers.first() else { return Ok(()) };
-        // The cluster drops the watch of a client that was killed, of this node perhaps, half a
-        // minute later.
+        // The cluster drops the watch of a killed client, perhaps of this node, half a minute
+        // later.
         let text = format!(
             "image {} is open elsewhere, {first}: unmount it there, or wait half a minute for one that was killed",
             self.image.spec()
@@ -126,7 +127,7 @@ impl<'a> Login<'a> {
         watchers(&outcome.answer)
     }
 
-    /// Where the image has no objects, as far as Ceph's own program is there to tell.
+    /// Returns the ranges where the image has no objects, if Ceph's own program is there to tell.
     pub(super) fn zeros(&self, at: &Site<'_>) -> Result<Zeros> {
         let image = self.image;
         let snapshot = image.snapshot.as_deref();
@@ -142,7 +143,8 @@ impl<'a> Login<'a> {
         })
     }
 
-    /// A daemon of this node, which is told image and monitor as this one would be, or by whomever.
+    /// Refuses a second daemon on this node: one with the same image and monitor in its command
+    /// line, whichever process started it.
     pub(super) fn refuse_second_daemon(&self, read_only: bool) -> Result<()> {
         let spec = self.image.spec();
         let is_same = |pid: &i32| {
@@ -157,10 +159,10 @@ impl<'a> Login<'a> {
     }
 }
 
-/// What a daemon is told whose device no one writes to.
+/// Argument of a daemon whose device is only read.
 pub(super) const READ_ONLY: &str = "--read-only";
 
-/// What is not said elsewhere is said to nobody: no log, no socket.
+/// Returns the configuration: with the protocol's modes, without a log and without a socket.
 fn configuration(mode: Option<&str>, patience: u64) -> String {
     let modes = match mode {
         Some("prefer-crc") => Some("crc secure"),
@@ -194,14 +196,14 @@ fn key_in(image: &RbdImage, file: &Path, with: &With<'_>) -> Result<Secret> {
     })
 }
 
-/// The addresses in the answer of `rbd status`.
+/// Returns the addresses in the answer of `rbd status`.
 fn watchers(answer: &str) -> Result<Vec<String>> {
     let answer: serde_json::Value = serde_json::from_str(answer).context("read what rbd says")?;
     let all = answer["watchers"].as_array().map(Vec::as_slice).unwrap_or_default();
     Ok(all.iter().filter_map(|watcher| watcher["address"].as_str()).map(str::to_owned).collect())
 }
 
-/// What lies between the extents that `rbd diff` names. An answer that was cut off says nothing.
+/// Returns the ranges between the extents that `rbd diff` names. Fails if the answer was cut off.
 fn between(answer: &str) -> Result<Zeros> {
     #[derive(Deserialize)]
     struct Extent {

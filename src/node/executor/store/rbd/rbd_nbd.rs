@@ -1,12 +1,12 @@
-//! By rbd-nbd, Ceph's daemon for images with features that the kernel's client lacks.
+//! Images of a Ceph cluster, by rbd-nbd: Ceph's daemon for features that the kernel's client lacks.
 //!
-//! It stays in the foreground, so that its last words are heard, in a scope of its own, and shows
-//! the image as a network block device. The kernel knows that device by the name that the daemon
-//! was told to give it, which is made of the store's; the daemon has the same name among its words.
-//! What it has to read is gone as soon as it serves.
+//! The daemon stays in the foreground, so that its last words can be read, in a control group of
+//! its own, and shows the image as a network block device. The kernel knows that device by the name
+//! that the daemon was told to give it, which is made of the store's; the daemon has the same name
+//! in its command line. The files that it reads are removed as soon as it serves.
 //!
-//! Is it killed, every read and write is an error from then on, and the volume is unmounted and
-//! mounted again.
+//! If the daemon is killed, every read and write fails from then on, until the volume is unmounted
+//! and mounted again.
 
 use super::super::{Site, TICK, With, nbd, qemu};
 use super::login::{self, DAEMON, Login, READ_ONLY};
@@ -23,16 +23,16 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long it may take to write back, release the image, and end.
+/// Limit for the daemon to write back, release the image, and end.
 const UNMAP_WAIT: Duration = Duration::from_secs(10);
 
-/// How long the news that an image has grown may take from the cluster to the kernel.
+/// Limit for the growth of an image to reach the kernel from the cluster.
 const NEWS: Duration = Duration::from_secs(3);
 
-/// What it says of an image that cannot be claimed.
+/// Message of rbd-nbd about an image that cannot be claimed.
 const UNCLAIMABLE: &str = "exclusive-lock feature is not enabled";
 
-/// The store's device, if it is served.
+/// Returns the store's device, if it is served.
 pub(super) fn find(at: &Site<'_>) -> Result<Option<Device>> {
     match nbd::connected(at)? {
         Some(device) if daemons(at).into_iter().any(|pid| qemu::is_ours(pid, at)) => Ok(Some(device)),
@@ -48,7 +48,7 @@ pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result
     kernel_module::load("nbd", Path::new(MODULE), at.tools())?;
     flexvol_linux::block::nbd::check()?;
     let login = Login::of(image, at, with)?;
-    // What is no key would be taken for none.
+    // rbd-nbd would take an invalid key for a missing one.
     ceph::decode(&login.key)?;
     login.refuse_second_daemon(with.read_only)?;
     kernel::refuse_second_to(&login, with.read_only)?;
@@ -66,8 +66,8 @@ pub(super) fn detach(at: &Site<'_>) -> Result<()> {
     nbd::wait_until_gone(at)
 }
 
-/// Disconnects whatever has the store's name, lets its daemon write back, and ends it with all it
-/// had.
+/// Disconnects every device with the store's name, lets the daemon write back, and ends it with all
+/// it had.
 pub(super) fn clear(at: &Site<'_>) -> Result<()> {
     let devices = Device::of(&nbd::backend(at))?;
     for device in &devices {
@@ -79,14 +79,14 @@ pub(super) fn clear(at: &Site<'_>) -> Result<()> {
         std::thread::sleep(TICK);
     }
     qemu::end_scope(&qemu::scope(at), false, at);
-    // On a node without control groups.
+    // For a node without control groups.
     process::end(daemons(at));
     login::forget(at)
 }
 
-/// How large the device is, once it is as wanted or was waited for. The daemon hears that its image
-/// has grown, and older ones cannot tell the kernel; nor can we, who do not know how large it is:
-/// past its end it answers zeros.
+/// Returns the size of the device, after it has reached the wanted size or the wait has ended. The
+/// daemon is told that its image has grown, but older daemons cannot tell the kernel. Neither can
+/// we, because the new size is unknown: past its end the image answers zeros.
 pub(super) fn size_once(at: &Site<'_>, wanted: u64) -> Result<u64> {
     let device = find(at)?.context("it is not mapped any more: mount it again")?;
     let patience = Deadline::after(NEWS.min(at.deadline.remaining()));
@@ -98,7 +98,7 @@ pub(super) fn size_once(at: &Site<'_>, wanted: u64) -> Result<u64> {
     }
 }
 
-/// For writing it is claimed where the image can be.
+/// Maps the image. For writing it is claimed if the image allows that.
 fn map(login: &Login<'_>, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
     let begun = Instant::now();
     let patience = Duration::from_secs(login::patience(at));
@@ -118,13 +118,13 @@ fn map(login: &Login<'_>, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
     Err(Device::nameless())
 }
 
-/// How a daemon has ended.
+/// End of a daemon.
 struct End {
     was_killed: bool,
     words: String,
 }
 
-/// The device, or how the daemon has ended.
+/// Starts the daemon. Returns the device, or the daemon's end.
 fn serve(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, claim: bool) -> Result<Result<Device, End>> {
     let (name, spec) = (nbd::backend(at), login.image.spec());
     let patience = login.image.patience.to_string();
@@ -158,7 +158,7 @@ fn or_nothing(words: &str) -> &str {
 }
 
 impl End {
-    /// What a daemon means by its last words, which are none if there is no such thing.
+    /// Explains the daemon's last words; for an image that does not exist it has none.
     fn explain(&self, is_late: bool) -> (Code, &'static str) {
         let says = |text| self.words.contains(text);
         if self.was_killed {
