@@ -24,12 +24,11 @@ pub struct CallArguments {
     /// The driver
     #[arg(value_parser = parser())]
     driver: &'static dyn Driver,
-    /// What kubelet would ask for: init, mount, unmount, expandfs, …
+    /// Verb to call: init, mount, unmount, expandfs, …
     pub verb: OsString,
     /// The verb's arguments, in kubelet's order; the options JSON may be left out
     arguments: Vec<OsString>,
-    /// The driver's directory, as if installed there: kubelet's directories of other drivers are
-    /// refused
+    /// Act as if installed in this directory: kubelet's directories of other drivers are refused
     #[arg(long = "as", value_name = "VENDOR~DRIVER", value_parser = directory)]
     directory: Option<DriverName>,
     /// Options as this driver spells them (flexvol drivers --profiles); also taken from --as
@@ -42,7 +41,7 @@ pub struct CallArguments {
     volume: VolumeArguments,
 }
 
-/// What a PV or pod says about a volume.
+/// Options of a volume, as a PV or pod has them.
 #[derive(Args)]
 #[command(next_help_heading = "Options of the volume, instead of the options JSON")]
 pub struct VolumeArguments {
@@ -58,7 +57,7 @@ pub struct VolumeArguments {
     /// flexVolume.fsType
     #[arg(long, value_name = "TYPE")]
     fs_type: Option<String>,
-    /// One key of the Secret, from a file: what stands on a command line is seen by everybody
+    /// One key of the Secret, from a file: everybody can see a command line
     #[arg(long = "secret", value_name = "KEY=@FILE", value_parser = secret_file)]
     secrets: Vec<(String, PathBuf)>,
 }

@@ -7,7 +7,7 @@ use clap_complete::generate;
 use clap_complete::shells;
 use std::process::ExitCode;
 
-/// Shells of nodes: code for others would be in every node's binary.
+/// Shells that nodes have. Others would only make every node's binary larger.
 #[derive(Clone, Copy, ValueEnum)]
 enum Shell {
     Bash,

@@ -17,6 +17,7 @@ mod objects;
 #[path = "../support/pace.rs"]
 mod pace;
 mod pictures;
+mod plain_words;
 mod plan_cases;
 mod plans;
 mod profiles;

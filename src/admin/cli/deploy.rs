@@ -43,16 +43,16 @@ Exit status: 0 told to stop (--is-ready: every driver is in place), 1 failed (--
 pub(super) struct Deploy {
     #[command(flatten)]
     install: Install,
-    /// Install, and be done
+    /// Install and exit
     #[arg(long)]
     once: bool,
     /// Uninstall when told to stop, unless volumes of the driver are mounted
     #[arg(long, conflicts_with = "once")]
     uninstall_on_exit: bool,
-    /// There while every driver is in place
+    /// File that exists while every driver is in place
     #[arg(long, value_name = "FILE", default_value = paths::READY)]
     ready_file: PathBuf,
-    /// Only ask the deployment that writes the ready file whether it is ready
+    /// Only check whether the deployment that writes the ready file is ready
     #[arg(long, conflicts_with_all = ["drivers", "once"])]
     is_ready: bool,
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Indentation of the texts below a finding.
 const INDENT: usize = 9;
 
-/// Say what is wrong with this node, why, and how to fix it
+/// List problems of this node, each with its cause and fix
 #[derive(Args)]
 #[command(after_help = "\
 Looks at the plugin directory, at every driver as kubelet sees it, at what drivers need, at every volume, at kubelet's log and the \
@@ -37,17 +37,16 @@ Examples:
 
 Exit status: 0 nothing is wrong (notes do not count), 1 something is (with --repair=now: still), 2 wrong usage.")]
 pub(super) struct Doctor {
-    /// Only this check; may be repeated (--list names them)
+    /// Run only this check; may be repeated (see --list)
     #[arg(long, value_name = "CHECK", value_parser = PossibleValuesParser::new(CHECKS.iter().map(|check| check.name)))]
     check: Vec<String>,
-    /// Say what the checks are
+    /// List the checks
     #[arg(long)]
     list: bool,
     /// The plugin directory; may be repeated [default: those that flexvol locate finds]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
-    /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or
-    /// recorded]
+    /// kubelet's own directory; may be repeated [default: all in use, mounted or recorded]
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
     /// kubelet's log [default: /var/log/kubelet.log, or the journal of the last hour]
@@ -56,15 +55,15 @@ pub(super) struct Doctor {
     /// Execute no driver
     #[arg(long)]
     no_init: bool,
-    /// Fix what can be fixed: without =now only say what would be done
+    /// Fix what can be fixed; without =now only print what would be done
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "dry")]
     repair: Option<Fixing>,
 }
 
-/// Whether it is done.
+/// Mode of `--repair`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Fixing {
-    /// Say what would be done
+    /// Print what would be done
     Dry,
     /// Do it
     Now,

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 What a driver's options are says `flexvol explain DRIVER`, what those of another driver become `flexvol explain \
 --profile NAME`.")]
 pub(super) struct Drivers {
-    /// The other drivers whose options are understood, and which of ours serves them
+    /// List other drivers whose options flexvol understands, and its own driver for each
     #[arg(long)]
     profiles: bool,
 }

@@ -28,7 +28,7 @@ pub(super) struct Explain {
     /// The driver
     #[arg(value_parser = subject(), required_unless_present = "profile", conflicts_with = "profile")]
     driver: Option<Meaning>,
-    /// Another driver whose options are understood, as `flexvol drivers --profiles` lists them
+    /// Another driver whose options flexvol understands (flexvol drivers --profiles)
     #[arg(long, value_name = "PROFILE", value_parser = profile_parser())]
     profile: Option<&'static Profile>,
 }

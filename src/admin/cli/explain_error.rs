@@ -18,7 +18,7 @@ const JSON: &str = "--json";
 /// Width of the words on the left.
 const NAMES: usize = 9;
 
-/// Explain an error text: of a pod's Event, of kubelet's log, of mount(8)
+/// Explain an error text from a pod's Event, kubelet's log or mount(8)
 #[derive(Args)]
 #[command(after_help = "\
 Takes off what kubelet puts around the driver's words, says what kubelet did, why it went wrong, how that is fixed, and what to \
@@ -33,7 +33,7 @@ Examples:
 
 Exit status: 0 understood, 1 not, 2 wrong usage.")]
 pub(super) struct ExplainError {
-    /// The text, in quotes or not; - reads it from standard input
+    /// Error text, in quotes or not; - reads it from standard input
     #[arg(required = true, allow_hyphen_values = true)]
     text: Vec<String>,
 }

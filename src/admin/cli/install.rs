@@ -60,29 +60,28 @@ version is installed, 7 the node or the directory is not fit for it, 8 the drive
 kubelet does not read the directory or did not call it in time, 10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Install {
-    /// What to install: [VENDOR/]NAME, or [VENDOR/]NAME=DRIVER for a driver under another name
+    /// Driver to install: [VENDOR/]NAME, or [VENDOR/]NAME=DRIVER to give it another name
     #[arg(required = true, value_name = "DRIVER", value_parser = Choice::parse)]
     drivers: Vec<Choice>,
     #[command(flatten)]
     placing: Placing,
-    /// Lay one value over the side file: an option, fsGroup, or a path such as deadlines.mount; may
+    /// Set one value in the side file: an option, fsGroup, or a path such as deadlines.mount; may
     /// be repeated
     #[arg(long, value_name = "[DRIVER:]KEY=VALUE", value_parser = SideFileChanges::parse_set)]
     set: Vec<(String, String)>,
-    /// Remove what --set laid over the side file, so that the default is in force; may be repeated
+    /// Reset one value in the side file to its default; may be repeated
     #[arg(long, value_name = "[DRIVER:]KEY", conflicts_with = "settings")]
     unset: Vec<String>,
-    /// Understand the options of this driver, as `flexvol drivers --profiles` lists them; none for
-    /// flexvol's own
+    /// Accept the options of this driver (flexvol drivers --profiles); none for flexvol's own
     #[arg(long, value_name = "PROFILE", value_parser = profile_or_none())]
     profile: Option<String>,
-    /// Let this CSI driver serve its volumes, which stay as they are: docs/drivers/csi.md
+    /// Serve the volumes, unchanged, through this CSI driver: docs/drivers/csi.md
     #[arg(long, value_name = "CSI-DRIVER", conflicts_with = "binary")]
     through_csi: Option<String>,
-    /// Replace the policy by this JSON object
+    /// Replace the policy with this JSON object
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Replace the whole side file by this JSON object
+    /// Replace the whole side file with this JSON object
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// Install this executable instead of flexvol itself: another build, or any driver in any
@@ -93,18 +92,18 @@ pub(super) struct Install {
     /// directory
     #[arg(long)]
     take_over: bool,
-    /// Put back what was replaced last: the driver that was taken over, or the version that another
+    /// Restore what was replaced last: the driver that was taken over, or the version that another
     /// --binary replaced
     #[arg(long, conflicts_with_all = ["take_over", "set", "unset", "policy", "settings", "binary", "profile", "through_csi"])]
     roll_back: bool,
     /// Replace a newer version
     #[arg(long)]
     allow_downgrade: bool,
-    /// Wait until kubelet itself has called the driver, so many seconds
+    /// Wait up to SECONDS until kubelet itself has called the driver
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_WAIT)]
     #[arg(conflicts_with = "roll_back")]
     wait: Option<u64>,
-    /// Change nothing, print what would be done
+    /// Change nothing; print what would be done
     #[arg(long)]
     dry_run: bool,
 }

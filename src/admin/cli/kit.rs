@@ -21,29 +21,29 @@ const DAEMON: &str = "flexvold";
 /// Name of the program that kubectl executes for `kubectl flexvol`.
 const PLUGIN: &str = "kubectl-flexvol";
 
-/// What each does is said here for `flexvol --help`; how, by the kit itself.
+/// Commands of the kit, for `flexvol --help`; the kit itself has the details.
 #[derive(Subcommand)]
 pub(super) enum Kit {
-    /// Say what kubelet would load from a plugin directory, what not, and why
+    /// Show which drivers kubelet would load from a plugin directory, or why not
     Probe(Words),
     /// Watch a plugin directory and its drivers as kubelet does
     Watch(Words),
-    /// Write down the calls that kubelet makes, without secrets, to be made again elsewhere
+    /// Record the calls that kubelet makes, without secrets, to replay them elsewhere
     Record(Words),
-    /// Call any driver as kubelet does, and say what kubelet would make of it
+    /// Call any driver as kubelet does, and show how kubelet would react
     Call(Words),
     /// Bring the volumes of a pod up or down, from its YAML, without a cluster
     Pod(Words),
     /// Check the volumes in YAML files or of a cluster: options, secrets, claims, policy
     Validate(Words),
-    /// Check whether a driver is what kubelet needs, case by case
+    /// Check whether a driver does what kubelet needs, case by case
     Check(Words),
 }
 
-/// What is asked about a cluster: here for `flexvol --help`, like that.
+/// Cluster commands of `flexvold`, for `flexvol --help`.
 #[derive(Subcommand)]
 pub(super) enum Daemon {
-    /// Unmount by force and release what it held (flexvold, as kubectl flexvol force-detach)
+    /// Unmount by force and release the storage (flexvold, as kubectl flexvol force-detach)
     ForceDetach(Words),
     /// Show who holds which storage (flexvold; in a cluster as kubectl flexvol locks)
     Locks(Words),
@@ -51,11 +51,11 @@ pub(super) enum Daemon {
     Migrate(Words),
     /// Replace the mount pod of a node, once it is drained (flexvold, as kubectl flexvol mounter)
     Mounter(Words),
-    /// Say why the pods of a claim wait, and what ends that (flexvold, as kubectl flexvol why)
+    /// Show why pods of a claim wait, and what ends the wait (flexvold, as kubectl flexvol why)
     Why(Words),
 }
 
-/// Whatever they make of them.
+/// Arguments, passed on unchanged.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Words {

@@ -14,7 +14,7 @@ use flexvol_terminal::screen::{Screen, Tone};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// List the drivers in a plugin directory, those of others too
+/// List all drivers in a plugin directory, not only flexvol's
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +31,7 @@ Exit status: 0 nothing to complain about, 1 a driver is broken or a directory ca
 pub(super) struct List {
     #[command(flatten)]
     placing: Placing,
-    /// Execute nothing: neither capabilities nor what kubelet would log are known then
+    /// Execute no driver; capabilities and what kubelet would log are then unknown
     #[arg(long)]
     no_init: bool,
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Say which plugin directory kubelet reads, and how that is known
+/// Show which plugin directory kubelet reads, and how that is known
 #[derive(Args)]
 #[command(after_help = "\
 Who is asked, in the order of what counts more:
@@ -36,13 +36,13 @@ Examples:
 Exit status: 0 chosen and usable (a directory that is not there yet is made by kubelet, and by flexvol install), \
 1 nothing chosen, or nothing can be installed there as it is: the message says what to do, 2 wrong usage.")]
 pub(super) struct Locate {
-    /// Take this directory; may be given several times
+    /// Use this directory; may be repeated
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
-    /// Work on another root directory; directories are as seen inside of it
+    /// Root directory to work on; other directories are as seen inside it
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Print only the directories chosen, one a line
+    /// Print only the chosen directories, one per line
     #[arg(long, short)]
     quiet: bool,
 }

@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// Limit for one part of the log, in bytes; no part is that long.
 const LONGEST: u64 = 4 << 20;
 
-/// Show what drivers were asked for on this node, and what became of it
+/// Show the calls of drivers on this node, and their results
 #[derive(Args)]
 #[command(after_help = "\
 Every call of a flexvol driver is a line of /run/flexvol/log/drivers.jsonl, written after the reply; it grows to 1 MiB and is kept \
@@ -46,10 +46,10 @@ pub(super) struct Logs {
     /// Only calls that failed
     #[arg(long)]
     failed: bool,
-    /// Only so many, the newest
+    /// Only the newest LINES calls
     #[arg(long, short = 'n', value_name = "LINES")]
     last: Option<usize>,
-    /// Go on with new calls until Ctrl-C
+    /// Follow new calls until Ctrl-C
     #[arg(long, short)]
     follow: bool,
 }

@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Print what brings drivers onto the nodes of a cluster: a DaemonSet, or a unit of systemd
+/// Print what installs drivers on the nodes of a cluster: a DaemonSet, or a systemd unit
 #[derive(Args)]
 #[command(after_help = "\
 daemonset       namespace, account, policy and DaemonSet, for kubectl apply -f -
@@ -45,22 +45,22 @@ With --json objects come as one List, which kubectl takes as well.
 
 Exit status: 0 done, 1 the request cannot be met (the reason is printed), 2 wrong usage.")]
 pub(super) struct Manifest {
-    /// What to print
+    /// Kind of manifest
     #[arg(value_enum)]
     kind: ManifestArg,
-    /// Drivers as install takes them
+    /// Drivers, as for flexvol install
     #[arg(required = true, value_name = "[VENDOR/]DRIVER[=WHAT]")]
     drivers: Vec<String>,
-    /// What the nodes are: decides the plugin directory and what a pod needs there
+    /// Platform of the nodes: decides the plugin directory and what a pod needs there
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = platforms())]
     platform: &'static Platform,
-    /// Another plugin directory than the platform's, as the host sees it
+    /// Plugin directory on the host, instead of the platform's
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<String>,
-    /// The image, with the program as /flexvol
+    /// Image with the program as /flexvol
     #[arg(long, default_value = concat!("flexvol:", env!("CARGO_PKG_VERSION")))]
     image: String,
-    /// The namespace; it is made unless it is kube-system
+    /// Namespace; it is created unless it is kube-system
     #[arg(long, default_value = NAME)]
     namespace: String,
     /// The name of every object
@@ -69,7 +69,7 @@ pub(super) struct Manifest {
     /// A JSON file with the policy for every driver
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// A setting for every driver or one, as install takes it; may be repeated
+    /// Setting for every driver or one, as for flexvol install; may be repeated
     #[arg(long, value_name = "[DRIVER:]KEY=VALUE", value_parser = SideFileChanges::parse_set)]
     set: Vec<(String, String)>,
     /// Take over drivers of these names that flexvol did not install
@@ -78,17 +78,16 @@ pub(super) struct Manifest {
     /// Replace newer versions of the drivers
     #[arg(long)]
     allow_downgrade: bool,
-    /// Uninstall the drivers whenever a pod ends, unless volumes are mounted; needs the host's
-    /// processes
+    /// Uninstall the drivers whenever a pod ends, unless volumes are mounted; requires hostPID
     #[arg(long)]
     uninstall_on_exit: bool,
-    /// Where a node has the program (systemd, cloud-init)
+    /// Path of the program on a node (systemd, cloud-init)
     #[arg(long, value_name = "FILE", default_value = PROGRAM)]
     program: String,
-    /// Where a node gets the program from (cloud-init)
+    /// URL from which a node gets the program (cloud-init)
     #[arg(long, value_name = "URL", requires = "sha256")]
     fetch: Option<String>,
-    /// What the fetched program must be
+    /// SHA-256 of the fetched program
     #[arg(long, value_name = "HEX", requires = "fetch")]
     sha256: Option<String>,
     /// Write files into this directory instead of printing them
@@ -96,7 +95,7 @@ pub(super) struct Manifest {
     output: Option<PathBuf>,
 }
 
-/// The kinds in clap's words.
+/// Kinds of manifests, as arguments.
 #[derive(Clone, Copy, ValueEnum)]
 enum ManifestArg {
     #[value(name = "daemonset")]

@@ -18,19 +18,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Where.
+/// Directories to work on.
 #[derive(Args)]
 pub(super) struct Placing {
     /// kubelet's plugin directory; may be repeated [default: the one flexvol locate finds]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
-    /// Work on the node whose file system is mounted here: an image, or the host in a container
+    /// Directory where the node's file system is mounted: an image, or the host in a container
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Where drivers that were replaced are kept, and what was installed is noted
+    /// Directory for replaced drivers, and for records of what was installed
     #[arg(long = "state-dir", value_name = "DIR", default_value = paths::STATE)]
     pub(super) state: PathBuf,
-    /// How long to wait for another installer, in seconds
+    /// Seconds to wait for another installer
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     lock_timeout: u64,
 }

@@ -14,7 +14,7 @@ use flexvol_terminal::screen::Screen;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Show what a call would do and how each step is undone, without touching anything
+/// Show the steps of a call and how each is undone, without changing anything
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -20,7 +20,7 @@ const BRIEF: u64 = 3;
 /// Pause between two checks for an interrupt.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Show every flex volume of this node: pod, source, how full, and whether it answers
+/// Show every flex volume of this node: pod, source, usage, and whether it answers
 #[derive(Args)]
 #[command(after_help = "\
 Shows the volumes of all drivers, foreign ones too: from the mount table, kubelet's directories of pods, and the records \
@@ -47,17 +47,16 @@ Exit status: 0 all of them are alive, 1 one is not, 2 wrong usage.")]
 pub(super) struct Status {
     #[command(flatten)]
     which: WhichVolumes,
-    /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or
-    /// recorded]
+    /// kubelet's own directory; may be repeated [default: all in use, mounted or recorded]
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
     /// kubelet's log [default: /var/log/kubelet.log, or the journal of the last hour]
     #[arg(long, value_name = "FILE")]
     kubelet_log: Option<PathBuf>,
-    /// How long a volume may take to answer, in seconds
+    /// Seconds to wait for a volume to answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     patience: u8,
-    /// Show it again and again, every so many seconds
+    /// Repeat the output every SECONDS, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2")]
     watch: Option<u16>,
 }

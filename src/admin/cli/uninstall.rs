@@ -27,15 +27,15 @@ flexvol put there is removed, and nothing of it is left; a driver of somebody el
 Exit status: 0 gone, 1 failed, 2 wrong usage, 4 somebody else's driver or file is there, 6 volumes are mounted, or may be, \
 10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
 pub(super) struct Uninstall {
-    /// What to remove: [VENDOR/]NAME
+    /// Driver to remove: [VENDOR/]NAME
     #[arg(required = true, value_name = "DRIVER", value_parser = placing::name)]
     drivers: Vec<DriverName>,
     #[command(flatten)]
     placing: Placing,
-    /// Wait until no volume of it is mounted, so many seconds
+    /// Wait up to SECONDS until no volume of the driver is mounted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = IDLE, conflicts_with = "force")]
     when_idle: Option<u64>,
-    /// Remove it although volumes are mounted, or may be: their pods cannot end until it is back
+    /// Remove it even if volumes are or may be mounted: their pods cannot end until it is back
     #[arg(long)]
     force: bool,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// Of nothing that is left out anything is asked.
+/// Filters for volumes. A filter that is not given matches every volume.
 #[derive(Args)]
 pub(super) struct WhichVolumes {
     /// Only volumes of this pod: a part of its namespace/name or uid

@@ -43,10 +43,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Agent {
     #[command(flatten)]
     store: Store,
-    /// Socket to serve at
+    /// Socket to listen on
     #[arg(long, value_name = "PATH", default_value = paths::AGENT_SOCKET)]
     socket: PathBuf,
-    /// Where to note what this node holds
+    /// Directory for records of what this node holds
     #[arg(long, value_name = "DIR", default_value = paths::AGENT)]
     state: PathBuf,
     /// Socket of the container runtime, for programs in mount pods [default: those of containerd,
@@ -56,21 +56,21 @@ pub(super) struct Agent {
     /// Name of this node in Kubernetes [default: that of the host]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Carry out the calls of drivers of this plugin directory whose side files say "run": "agent",
-    /// with the programs of this machine or container
+    /// Run the drivers of this plugin directory whose side files say "run": "agent", with the
+    /// programs of this machine or container
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
-    /// Seconds for which such a call may go on while kubelet asks again
+    /// Seconds that a call of such a driver may run while kubelet retries
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     longest_call: u32,
     /// kubelet's own directory, where CSI drivers register
     #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
     kubelet_root: PathBuf,
-    /// Where drivers are, for volumes that are unmounted by force [default: --plugin-dir, else
+    /// Plugin directory for volumes that are unmounted by force [default: --plugin-dir, else
     /// kubelet's]
     #[arg(long, value_name = "DIR")]
     drivers: Option<PathBuf>,
-    /// Address to serve metrics at for Prometheus
+    /// Address to serve Prometheus metrics at
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]

@@ -5,13 +5,13 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Where it is, and who asks.
+/// Address of the API server, and the account to use.
 #[derive(Args)]
 pub(super) struct ApiServer {
-    /// The API server [default: of the pod's own cluster]
+    /// API server [default: that of the pod's own cluster]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Directory with `token`, `ca.crt` and `namespace`: who asks the API server
+    /// Directory of the service account: `token`, `ca.crt` and `namespace`
     #[arg(long, value_name = "DIR", default_value = ACCOUNT)]
     account: PathBuf,
 }

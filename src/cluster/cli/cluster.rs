@@ -7,13 +7,13 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 
-/// In kubectl's own words.
+/// Selection of the cluster, with the flags of kubectl.
 #[derive(Args)]
 pub(super) struct Cluster {
-    /// The cluster of this context, as kubectl has it
+    /// Context in kubectl's configuration
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// The file that kubectl reads
+    /// Configuration file of kubectl
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Take storage from nodes that are off, so that pods on other nodes can have it
+/// Release storage of nodes that are off, so that pods on other nodes can use it
 #[derive(Args)]
 #[command(after_help = "\
 A node is off if an administrator has said so with the taint node.kubernetes.io/out-of-service, and it reports no more;
@@ -25,11 +25,11 @@ what it held before a reboot is free as well. A node that only does not report k
 pub(super) struct Controller {
     #[command(flatten)]
     api: ApiServer,
-    /// A node whose Node object is gone is off as well: where whoever removes Node objects ends
-    /// their machines first
+    /// Treat a node whose Node object is gone as off; use it only if machines are shut down before
+    /// that
     #[arg(long)]
     removed_is_off: bool,
-    /// How long a Node object has to be gone before that counts
+    /// Seconds after which a missing Node object counts as gone
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     gone_after: u64,
     #[command(flatten)]

@@ -41,16 +41,16 @@ pub(super) struct Csi {
     /// Driver to serve, as vendor/driver; may be repeated
     #[arg(long, required = true, value_name = "VENDOR/DRIVER")]
     driver: Vec<DriverName>,
-    /// Where drivers are installed, instead of where kubelet looks for them
+    /// Directory of installed drivers, instead of kubelet's plugin directory
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
-    /// Socket to serve at [default: <kubelet-root>/plugins/<CSI name>/csi.sock]
+    /// Socket to listen on [default: <kubelet-root>/plugins/<CSI name>/csi.sock]
     #[arg(long, value_name = "unix:///PATH")]
     endpoint: Option<String>,
     /// Name of this node in Kubernetes [default: that of the host]
     #[arg(long, value_name = "NAME")]
     node_id: Option<String>,
-    /// Which services to offer
+    /// Services to offer
     #[arg(long, value_enum, default_value = "all")]
     role: RoleName,
     /// Register with kubelet, without a sidecar (Kubernetes 1.29 and later)
@@ -59,19 +59,19 @@ pub(super) struct Csi {
     /// Name in CSI [default: <driver>.<vendor>.flex.flexvol.dev]
     #[arg(long, value_name = "CSI-NAME")]
     name: Option<String>,
-    /// JSON object of strings: options of every volume that does not say otherwise
+    /// File with a JSON object of strings: default options of every volume
     #[arg(long, value_name = "FILE")]
     attributes_from: Option<PathBuf>,
-    /// JSON file of what drivers do otherwise than CSI expects
+    /// JSON file of how drivers differ from what CSI expects
     #[arg(long, value_name = "FILE")]
     habits: Option<PathBuf>,
-    /// Where to note what is attached, staged and published
+    /// Directory for records of what is attached, staged and published
     #[arg(long, value_name = "DIR", default_value = paths::CSI)]
     state: PathBuf,
     /// kubelet's own directory
     #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
     kubelet_root: PathBuf,
-    /// Address to serve metrics at for Prometheus
+    /// Address to serve Prometheus metrics at
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]

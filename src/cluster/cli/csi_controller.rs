@@ -16,31 +16,31 @@ use flexvol_terminal::screen::Screen;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Attach, make and grow volumes of CSI drivers, in place of Kubernetes' own sidecars
+/// Attach, provision and resize volumes of CSI drivers, in place of Kubernetes' sidecars
 #[derive(Args)]
 pub(super) struct CsiController {
     /// Socket of a CSI driver; may be repeated
     #[arg(long, required = true, value_name = "unix:///PATH")]
     endpoint: Vec<String>,
-    /// What to do
+    /// Work to do
     #[arg(long, value_enum, value_delimiter = ',', default_value = "attach,provision,resize")]
     work: Vec<Work>,
     #[command(flatten)]
     api: ApiServer,
-    /// Namespace of the leases by which one process of several is active [default: the pod's own]
+    /// Namespace of the leases for leader election [default: the pod's own]
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
-    /// What a driver may take for one call
+    /// Seconds that a driver may take for one call
     #[arg(long, value_name = "SECONDS", default_value = "110")]
     timeout: u64,
-    /// With `--work provision`: tell the scheduler what storage the driver has, and where, if it
-    /// says so
+    /// With `--work provision`: report to the scheduler how much storage the driver says it has,
+    /// and where
     #[arg(long)]
     capacity: bool,
-    /// How often the driver is asked for it
+    /// Seconds between two queries of the capacity
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     capacity_interval: u64,
-    /// With `--work health`: how often the driver is asked which volumes are not well
+    /// With `--work health`: seconds between two queries for unhealthy volumes
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     health_interval: u64,
     #[command(flatten)]

@@ -25,7 +25,7 @@ const WATCH: Duration = Duration::from_mins(1);
 /// Pause after a watch that ended at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Unmount volumes by force, where they are held, and release their storage
+/// Unmount volumes by force on the nodes that hold them, and release their storage
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("which").required(true).multiple(true).args(["claim", "handle", "node", "selector"]),
@@ -44,13 +44,13 @@ A node that is not ready is not asked: it may still write. See kubectl flexvol w
 
 Exit status: 0 all released, 1 not all, 2 wrong usage.")]
 pub(super) struct ForceDetach {
-    /// The claim (`PersistentVolumeClaim`) whose volume is meant
+    /// Claim (`PersistentVolumeClaim`) of the volume
     #[arg(value_name = "CLAIM")]
     claim: Option<String>,
-    /// Where the claim is [default: that of kubectl's context]
+    /// Namespace of the claim [default: that of kubectl's context]
     #[arg(short, long, value_name = "NAME", requires = "claim")]
     namespace: Option<String>,
-    /// The storage that is meant, as locks shows it
+    /// Storage to release, as locks shows it
     #[arg(long, value_name = "STORAGE")]
     handle: Option<String>,
     /// Only what this node holds
@@ -62,13 +62,13 @@ pub(super) struct ForceDetach {
     /// Show what would be done, and do nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Do it: without this it is only shown
+    /// Do it; otherwise it is only shown
     #[arg(long)]
     yes: bool,
-    /// Delete the claims and `PersistentVolumes` of what was released, too
+    /// Also delete the claims and `PersistentVolumes` of what was released
     #[arg(long)]
     delete_claims: bool,
-    /// How long to wait for the nodes
+    /// Seconds to wait for the nodes
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 /// Text for an empty result.
 const NOTHING: &str = "no storage is held";
 
-/// Show who holds which storage, or say that a node is off
+/// Show who holds which storage, or mark a node as off
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -27,20 +27,20 @@ Examples:
 --off gives the storage of a node to whoever asks for it next. Two nodes that write to one file system destroy it: power
 the node down first, or cut it from the storage. A node that only does not answer may still write.")]
 pub(super) struct Locks {
-    /// The claim (`PersistentVolumeClaim`) whose storage it is about
+    /// Claim (`PersistentVolumeClaim`) whose storage to show
     #[arg(value_name = "CLAIM", conflicts_with_all = ["store", "off", "on"])]
     claim: Option<String>,
-    /// Where the claim is [default: that of kubectl's context]
+    /// Namespace of the claim [default: that of kubectl's context]
     #[arg(short, long, value_name = "NAME", requires = "claim")]
     namespace: Option<String>,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
     store: Store,
-    /// Say that this node is off, and writes no more
+    /// Mark this node as off: it no longer writes
     #[arg(long, value_name = "NODE", conflicts_with = "on")]
     off: Option<String>,
-    /// Take that back
+    /// Mark this node as on again
     #[arg(long, value_name = "NODE")]
     on: Option<String>,
 }

@@ -8,10 +8,10 @@ use tracing::Level;
 /// send.
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
-/// What is logged.
+/// Options of the log.
 #[derive(Args)]
 pub(super) struct Log {
-    /// How much to log
+    /// Log level
     #[arg(long, value_name = "LEVEL", default_value = "info",
         value_parser = PossibleValuesParser::new(LEVELS).try_map(|level| level.parse::<Level>()))]
     log_level: Level,

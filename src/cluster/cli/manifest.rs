@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Print what serves drivers in a cluster, the agents, or mount pods, for kubectl apply -f -
+/// Print manifests of CSI drivers, agents or mount pods, for kubectl apply -f -
 #[derive(Args)]
 pub(super) struct Manifest {
     #[command(subcommand)]
@@ -31,7 +31,7 @@ enum Kind {
     Mounter(Mounter),
 }
 
-/// Print the agent on every node, with its locks in Kubernetes' API
+/// Print manifests of agents on all nodes, with locks in Kubernetes' API
 #[derive(Args)]
 #[command(after_help = "\
 Drivers use it whose side file says \"agent\": {\"fence\": \"pod\"}, or {\"run\": \"agent\"}: docs/agent.md.
@@ -39,7 +39,7 @@ Drivers use it whose side file says \"agent\": {\"fence\": \"pod\"}, or {\"run\"
 Example:
   flexvold manifest agent --image registry.example/flexvold:1 | kubectl apply -f -")]
 struct Agent {
-    /// Image that has /flexvold
+    /// Image with /flexvold
     #[arg(long)]
     image: String,
     /// Namespace of the pods and the locks
@@ -48,13 +48,13 @@ struct Agent {
     /// kubelet's own directory on the nodes
     #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
     kubelet_root: String,
-    /// Carry out the calls of drivers of this plugin directory whose side files say "run": "agent",
-    /// with the programs of the image: its container is privileged then
+    /// Run the drivers of this plugin directory whose side files say "run": "agent", with the
+    /// programs of the image; the container is then privileged
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<String>,
 }
 
-/// Print mount pods on every node, whose image has the programs that drivers need
+/// Print manifests of mount pods on every node, with the programs that drivers need
 #[derive(Args)]
 #[command(after_help = "\
 Use one for each set of drivers whose pods shall be replaced together: docs/mounter.md.
@@ -65,7 +65,7 @@ struct Mounter {
     /// Driver whose volumes are served by programs of the image
     #[arg(long = "plugin", value_name = "VENDOR/DRIVER", required = true)]
     plugins: Vec<DriverName>,
-    /// Image that has /flexvold, and those programs
+    /// Image with /flexvold and those programs
     #[arg(long)]
     image: String,
     /// Name of the DaemonSet
@@ -77,11 +77,11 @@ struct Mounter {
     /// kubelet's own directory on the nodes
     #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
     kubelet_root: String,
-    /// When a pod is replaced: on-delete, because the volumes that it serves end with it; rolling
-    /// where programs only mount what the kernel serves
+    /// Update strategy: on-delete, because the volumes that a pod serves end with it; rolling if
+    /// its programs only mount what the kernel serves
     #[arg(long, value_enum, default_value = "on-delete")]
     update: Update,
-    /// Seconds for which a pod that is to end waits for volumes in use
+    /// Seconds that a terminating pod waits for volumes in use
     #[arg(long, value_name = "SECONDS", default_value_t = 50)]
     grace: u32,
 }
@@ -92,7 +92,7 @@ enum Update {
     Rolling,
 }
 
-/// Print CSIDriver objects, a DaemonSet, and what attaching, provisioning and growing need
+/// Print CSIDriver objects, a DaemonSet, and what attach, provision and resize need
 #[derive(Args)]
 #[command(after_help = "\
 What a driver can do is asked of it, where it is installed here; else it is known of flexvol's own.
@@ -104,11 +104,11 @@ struct Csi {
     /// Drivers to serve
     #[arg(required = true, value_name = "VENDOR/DRIVER")]
     drivers: Vec<DriverName>,
-    /// Image that has /flexvold, and what the drivers need
+    /// Image with /flexvold and what the drivers need
     #[arg(long)]
     image: String,
-    /// Who attaches, for drivers that do, provisions, and lets claims grow: flexvold itself, or
-    /// Kubernetes' own sidecars
+    /// Program that attaches (if the driver does), provisions and resizes: flexvold itself, or
+    /// Kubernetes' sidecars
     #[arg(long, value_enum, default_value = "built-in")]
     sidecars: Sidecars,
     /// Image of Kubernetes' external-attacher, for --sidecars upstream
@@ -120,13 +120,13 @@ struct Csi {
     /// Image of Kubernetes' external-resizer, for --sidecars upstream
     #[arg(long, value_name = "IMAGE")]
     resizer_image: Option<String>,
-    /// Allow no volume inside a pod, whose options a tenant would choose: claims alone
+    /// Allow only claims: the options of a volume inside a pod are chosen by its tenant
     #[arg(long)]
     no_inline: bool,
     /// Namespace of the pods
     #[arg(long, default_value = "flexvol-csi")]
     namespace: String,
-    /// Where drivers are installed on the nodes
+    /// Plugin directory on the nodes
     #[arg(long, value_name = "DIR", default_value = DEFAULT_PLUGIN_DIR)]
     plugin_dir: String,
     /// kubelet's own directory on the nodes

@@ -32,7 +32,7 @@ enum Step {
     Rollback(carry_out::Rollback),
 }
 
-/// Say what would be done, and write it into a file. Nothing is changed
+/// Show what would be done, and write it into a file; nothing is changed
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -51,26 +51,26 @@ pub(super) struct MakePlan {
     /// Only volumes of this StorageClass; may be repeated
     #[arg(long, value_name = "NAME")]
     class: Vec<String>,
-    /// Only volumes of claims of this namespace, and volumes in workloads there; may be repeated
+    /// Only volumes of claims and of workloads in this namespace; may be repeated
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<String>,
     /// Only this PersistentVolume; may be repeated
     #[arg(long, value_name = "NAME")]
     volume: Vec<String>,
-    /// All of the cluster
+    /// All volumes of the cluster
     #[arg(long, conflicts_with_all = ["driver", "class", "namespace", "volume"])]
     all: bool,
-    /// The CSI driver of others that they shall go to, such as smb.csi.k8s.io [default: flexvold
-    /// csi over the same driver]
+    /// Third-party CSI driver to move them to, such as smb.csi.k8s.io [default: flexvold csi with
+    /// the same driver]
     #[arg(long, value_name = "DRIVER", value_parser = target)]
     to: Option<String>,
-    /// Back to the flex volumes that they were
+    /// Move them back to the original flex volumes
     #[arg(long, conflicts_with = "to")]
     reverse: bool,
-    /// Delete pods that have ended, such as those of Jobs: they keep a volume as well
+    /// Delete pods that have ended, such as those of Jobs: they also keep a volume in use
     #[arg(long)]
     delete_completed: bool,
-    /// Where to write the plan; no file is replaced
+    /// File to write the plan to; no file is replaced
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Default name of the container.
 const CONTAINER: &str = "mounter";
 
-/// Give nodes the programs that their drivers need, from a pod
+/// Provide the programs that drivers need, from a pod on the node
 #[derive(Args)]
 pub(super) struct Mounter {
     #[command(subcommand)]
@@ -34,14 +34,14 @@ enum Command {
     Upgrade(upgrade::UpgradeNode),
 }
 
-/// Say whether a mount pod serves no volume any more, so that it may be replaced
+/// Check whether a mount pod serves no volume any more, so that it may be replaced
 ///
-/// In the pod it is about that pod. On the node it is about the one that is registered for a
-/// driver, or whose uid is given. Exit status: 0 it serves none, 1 it serves some, which are
-/// listed. With --json it is 0 in both cases.
+/// In a mount pod, it checks that pod; on a node, the one that is registered for a driver, or that
+/// has the given uid. Exit status: 0 it serves none, 1 it serves some, which are listed. With
+/// --json it is 0 in both cases.
 #[derive(Args)]
 struct Drained {
-    /// Driver whose registered mount pod it is about
+    /// Driver whose registered mount pod to check
     #[arg(long = "plugin", value_name = "VENDOR/DRIVER", value_parser = named, conflicts_with = "pod")]
     plugin: Option<String>,
     /// The uid of the mount pod [default: `POD_UID` of the environment]
@@ -55,14 +55,14 @@ struct Drained {
     timeout: u64,
 }
 
-/// Run a program for somebody who waits for the end of its streams, as kubectl exec does
+/// Run a program for a caller that reads its streams to the end, as kubectl exec does
 ///
-/// What it leaves running holds no stream, and goes on. Once the time is over it is killed, with
-/// all that it has started. Exits as the program does; with 124 after a timeout, 126 and 127 where
-/// it cannot be run or is missing, as timeout(1) and a shell do.
+/// Processes that it leaves running hold no stream and continue. After a timeout, the program and
+/// all that it has started are killed. Exits with the status of the program, 124 after a timeout,
+/// 126 if it cannot be run, 127 if it is missing, as timeout(1) and a shell do.
 #[derive(Args)]
 struct Exec {
-    /// Seconds that it may take
+    /// Seconds that it may run
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     within: u64,
     /// The program and its arguments, after --
@@ -70,10 +70,9 @@ struct Exec {
     words: Vec<OsString>,
 }
 
-/// Be process 1 of a mount pod: register for drivers, and run their programs
+/// Run as process 1 of a mount pod: register for drivers, and run their programs
 ///
-/// The environment says which pod it is: `POD_NAME`, `POD_NAMESPACE`, `POD_UID` and
-/// `CONTAINER_NAME`.
+/// The environment identifies the pod: `POD_NAME`, `POD_NAMESPACE`, `POD_UID` and `CONTAINER_NAME`.
 #[derive(Args)]
 struct Init {
     /// Driver whose volumes are served by programs of this image
@@ -82,18 +81,18 @@ struct Init {
     /// Directory of kubelet, the same on the node and in the container
     #[arg(long, value_name = "DIR", default_value = KUBELET)]
     root: PathBuf,
-    /// Seconds to wait for volumes in use when told to end
+    /// Seconds to wait for volumes in use on termination
     #[arg(long, value_name = "SECONDS", default_value_t = 50)]
     grace: u64,
-    /// Kernel module to load first, of the node's /lib/modules
+    /// Kernel module to load first, from the node's /lib/modules
     #[arg(long = "module", value_name = "NAME", value_parser = module)]
     modules: Vec<String>,
     #[command(flatten)]
     log: Log,
-    /// Only say whether process 1 is registered and answers, as a probe
+    /// Only check whether process 1 is registered and answers, as a probe
     #[arg(long)]
     check: bool,
-    /// Program to run beside it, after --: it gets the signals, and the pod ends when it does
+    /// Program to run in addition, after --: it gets the signals, and the pod ends with it
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

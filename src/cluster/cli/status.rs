@@ -12,7 +12,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// Show the flex volumes of a cluster: which pod has which, where, and what is held for it
+/// Show the flex volumes of a cluster: pod, node, and the storage that is held for each
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -21,7 +21,7 @@ Examples:
 
 What drivers on a node do, and whether what is mounted answers, says sudo flexvol status on that node.")]
 pub(super) struct Status {
-    /// Only those of a namespace
+    /// Only volumes of this namespace
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
     #[command(flatten)]

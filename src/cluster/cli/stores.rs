@@ -24,10 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Limit for a uid, in bytes.
 const LONGEST: usize = 1024;
 
-/// The store, and how it is reached.
+/// Store of the locks, and access to it.
 #[derive(Args)]
 pub(super) struct Store {
-    /// Where locks are kept: a directory that all nodes share, or objects of Kubernetes' API
+    /// Store of the locks: a directory that all nodes share, or objects of Kubernetes' API
     #[arg(long, value_name = "file:DIR|kubernetes", default_value_t = format!("{FILE}{}", paths::STORAGE_LOCKS))]
     store: String,
     #[command(flatten)]

@@ -37,15 +37,15 @@ use tonic::transport::Channel;
 const DRIVER: &str = "flexvol/tmpfs";
 const VOLUME: &str = "fx1#try";
 
-/// Play a pod's life over CSI, or two nodes that want one image, without a cluster
+/// Try a pod's life over CSI, or two nodes that need one image, without a cluster
 #[derive(Args)]
 #[command(after_help = "\
 Needs root, for mounts. They are made in a mount namespace of their own: nothing outside it sees them.")]
 pub(super) struct Try {
-    /// csi: serve tmpfs as a CSI driver; fencing: two nodes and their agents want one image
+    /// csi: serve tmpfs as a CSI driver; fencing: two nodes and their agents need one image
     #[arg(value_enum, default_value = "csi")]
     what: What,
-    /// The program that has the driver, instead of the one beside this
+    /// flexvol program with the driver, instead of the one beside this
     #[arg(long, value_name = "FILE")]
     flexvol: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ use flexvol_terminal::screen::Screen;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Say who holds the storage of a claim, why its pods wait, and what ends that
+/// Show who holds a claim's storage, why its pods wait, and what ends the wait
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +20,7 @@ pub(super) struct Why {
     /// The claim (`PersistentVolumeClaim`) whose pods wait
     #[arg(value_name = "CLAIM")]
     claim: String,
-    /// Where the claim is [default: that of kubectl's context]
+    /// Namespace of the claim [default: that of kubectl's context]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
     #[command(flatten)]

@@ -154,8 +154,8 @@ impl Driver {
         ControllerClient::new(self.channel.clone())
     }
 
-    /// Calls the Controller service, in turn. The driver's error is shown to tenants: Secrets of the
-    /// request are masked in it.
+    /// Calls the Controller service, in turn. The driver's error is shown to tenants: the request's
+    /// Secrets are masked in it.
     ///
     /// # Errors
     ///

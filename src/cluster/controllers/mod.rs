@@ -87,17 +87,16 @@ pub struct Setup {
     pub wishes: Arc<Wishes>,
 }
 
-/// What is done for a driver. Each has a lease of its own, because upstream has a sidecar for each.
+/// Work for a driver. Each kind has a lease of its own, because upstream has a sidecar for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Work {
-    /// VolumeAttachments are carried out, in place of external-attacher.
+    /// Attach and detach volumes, in place of external-attacher.
     Attach,
-    /// Claims get volumes, and released volumes are deleted, in place of external-provisioner.
+    /// Create volumes for claims and delete released ones, in place of external-provisioner.
     Provision,
-    /// Volumes grow as claims ask for it, in place of external-resizer.
+    /// Grow volumes as claims request it, in place of external-resizer.
     Resize,
-    /// Claims are told what the driver says of their volumes' health, in place of
-    /// external-health-monitor.
+    /// Report unhealthy volumes as Events of their claims, in place of external-health-monitor.
     Health,
 }
 

@@ -33,7 +33,7 @@ pub type Segment = BTreeMap<String, String>;
 pub struct Nodes {
     /// Nodes, with their labels.
     pub nodes: Vec<Arc<Node>>,
-    /// CSINodes, with the keys that drivers have registered.
+    /// `CSINodes`, with the keys that drivers have registered.
     pub csi_nodes: Vec<Arc<CSINode>>,
 }
 

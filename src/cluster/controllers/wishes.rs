@@ -4,7 +4,7 @@
 use clap::ArgAction::Set;
 use clap::Args;
 
-/// Flags of provisioning. Each that is true or false may be given as upstream's: `--flag=false`.
+/// Flags of provisioning. A Boolean flag may have a value, as upstream: `--flag=false`.
 #[derive(Args, Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -18,22 +18,21 @@ pub struct Wishes {
     /// File system of volumes whose class, or PersistentVolume, names none
     #[arg(long, value_name = "NAME")]
     pub default_fstype: Option<String>,
-    /// With provisioning: what the names of volumes begin with
+    /// With provisioning: prefix of the names of volumes
     #[arg(long, value_name = "PREFIX", default_value = "pvc", value_parser = prefix)]
     pub volume_name_prefix: String,
     /// With provisioning: letters of the claim's uid in the names of volumes [default: all]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub volume_name_uuid_length: Option<u8>,
-    /// With provisioning: a volume for a selected node is asked for there, and nowhere else
+    /// With provisioning: request a volume only where the selected node is
     #[arg(long, action = Set, num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL")]
     pub strict_topology: bool,
-    /// With provisioning: a volume for no node in particular is asked for where the driver's nodes
-    /// are
+    /// With provisioning: without a selected node, request a volume where the driver's nodes are
     #[arg(long, action = Set, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL")]
     pub immediate_topology: bool,
-    /// With provisioning: a volume that is only ever read is attached read-only
+    /// With provisioning: attach volumes of `ReadOnlyMany` claims read-only
     #[arg(long, action = Set, num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL")]
     pub controller_publish_readonly: bool,
@@ -65,7 +64,7 @@ impl Wishes {
     }
 }
 
-/// Checks the prefix for the names of PersistentVolumes.
+/// Checks the prefix for the names of `PersistentVolumes`.
 fn prefix(text: &str) -> Result<String, String> {
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');

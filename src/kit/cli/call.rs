@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Limit for a file of recorded calls, in bytes.
 const CAPTURE: usize = 16 << 20;
 
-/// Call any driver as kubelet does, and say what kubelet would make of it
+/// Call any driver as kubelet does, and show how kubelet would react
 #[derive(Args)]
 #[command(after_help = "\
 The driver is executed with kubelet's environment, in /, standard output and error on one pipe
@@ -42,25 +42,25 @@ Exit status: 0 Success, 1 Failure, 2 wrong usage, 3 Not supported.")]
 pub(super) struct CallDriver {
     /// An executable (/path or ./path), or vendor/driver in the plugin directory
     driver: OsString,
-    /// What kubelet would ask for: init, mount, unmount, attach, …; anything is passed on
+    /// Verb to call: init, mount, unmount, attach, …; any word is passed on
     #[arg(required_unless_present = "replay")]
     verb: Option<OsString>,
-    /// The verb's arguments, in kubelet's order; the options JSON may be left out, and -- be set
-    /// before one that begins with a dash
+    /// The verb's arguments, in kubelet's order; the options JSON may be left out; put -- before
+    /// one that begins with a dash
     arguments: Vec<OsString>,
     /// The plugin directory; the one kubelet reads if left out (flexvol locate)
     #[arg(long, visible_alias = "driver-dir", value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
-    /// How long to wait; kubelet itself waits for ever
+    /// Seconds to wait; kubelet itself waits forever
     #[arg(long, value_name = "SECONDS", default_value_t = 123)]
     timeout: u64,
     /// Print only what kubelet would log
     #[arg(long)]
     kubelet_log: bool,
-    /// Make the calls again that flexvol record has written down, all of them in their order
+    /// Replay all calls that flexvol record has recorded, in their order
     #[arg(long, value_name = "FILE", requires = "root", conflicts_with = "verb")]
     replay: Option<PathBuf>,
-    /// With --replay: what to take for kubelet's own directory
+    /// With --replay: directory to use as kubelet's own
     #[arg(long, value_name = "DIR", requires = "replay")]
     root: Option<PathBuf>,
     #[command(flatten)]

@@ -9,12 +9,12 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write a chart for Helm, of a manifest that flexvol manifest helm has made
+/// Write a Helm chart from a manifest that flexvol manifest helm has made
 #[derive(Args)]
 pub(super) struct Chart {
     /// The directory to write it into
     directory: PathBuf,
-    /// The manifest, with marks for what Helm fills in
+    /// The manifest, with marks for Helm's values
     marked: String,
     /// The values, as JSON
     values: String,

@@ -22,7 +22,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Check whether a driver is what kubelet needs, case by case
+/// Check whether a driver does what kubelet needs, case by case
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -52,20 +52,19 @@ pub(super) struct Check {
     /// The executable, or its directory vendor~driver
     #[arg(required_unless_present = "self_test")]
     driver: Option<PathBuf>,
-    /// What to print: text for people, json for programs, junit for build servers, tap (version 14)
-    /// for test harnesses. The last two know no levels: in them, a should that does not hold is a
-    /// failure
+    /// Format of the report: text for people, json for programs, junit for build servers, tap
+    /// (version 14) for test harnesses. The last two have no levels: they report a failed should as
+    /// a failure
     #[arg(long, value_enum, value_name = "text|json|junit|tap", hide_possible_values = true)]
     format: Option<Format>,
-    /// Write that to a file, and the text to standard output all the same
+    /// Write the report to a file, and the text to standard output as well
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Check the kit itself: drivers that are built to misbehave must be found out, each by its own
-    /// cases
+    /// Check the kit itself: each driver that is built to misbehave must fail its own cases
     #[arg(long = "self", conflicts_with = "driver")]
     self_test: bool,
-    /// With --self: play with each driver only the cases it is to fail, unless one of them watches
-    /// all others
+    /// With --self: run only the cases that each driver must fail, unless one of them watches all
+    /// others
     #[arg(long, requires = "self_test")]
     quick: bool,
     #[command(flatten)]
@@ -78,7 +77,7 @@ enum Action {
     Template(template::Template),
 }
 
-/// A form of the report.
+/// Format of the report.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Text,

@@ -86,16 +86,16 @@ struct Common {
     /// The plugin directory; the one kubelet reads if left out (flexvol locate)
     #[arg(long, visible_alias = "plugin-dir", value_name = "DIR")]
     driver_dir: Option<PathBuf>,
-    /// What stands for kubelet's --root-dir: mounts appear in <DIR>/pods/<uid>/volumes
+    /// Substitute for kubelet's --root-dir: mounts appear in <DIR>/pods/<uid>/volumes
     #[arg(long, value_name = "DIR", default_value = paths::POD_ROOT)]
     root: PathBuf,
-    /// The name of the Node object; the host's name if left out
+    /// Name of the Node object; the host's name if left out
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// How often a failed operation is repeated, after 0.5 s, 1 s, 2 s …; kubelet never gives up
+    /// Retries of a failed operation, after 0.5 s, 1 s, 2 s …; kubelet never gives up
     #[arg(long, value_name = "N", default_value_t = 0)]
     retries: usize,
-    /// How long one call may take
+    /// Seconds that one call may take
     #[arg(long, value_name = "SECONDS", default_value_t = 123)]
     timeout: u64,
     /// Print the calls, secrets masked, and do nothing

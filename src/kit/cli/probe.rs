@@ -12,7 +12,7 @@ use flexvol_terminal::screen::{Screen, Tone};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// Say what kubelet would load from a plugin directory, what not, and why
+/// Show which drivers kubelet would load from a plugin directory, or why not
 #[derive(Args)]
 #[command(after_help = "\
 Runs init of every driver in the directory, as kubelet does when it starts, and changes nothing. Of a driver that \

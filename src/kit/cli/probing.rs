@@ -6,13 +6,13 @@ use clap::Args;
 use flexvol_terminal::driver_dir;
 use std::path::PathBuf;
 
-/// Which directory, and whose prober.
+/// Plugin directory, and the kubelet to imitate.
 #[derive(Args)]
 pub(super) struct Probing {
     /// The plugin directory [default: the one flexvol locate finds]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
-    /// Do what the kubelet of that release of Kubernetes does: 1.36, 1.22 or any other from 1.10 on
+    /// Behave as the kubelet of this Kubernetes release: 1.36, 1.22 or any other from 1.10 on
     #[arg(long, value_name = "RELEASE")]
     as_kubelet: Option<Behaviour>,
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Limit for one wait for an execution.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Write down the calls that kubelet makes, without secrets, to be made again elsewhere
+/// Record the calls that kubelet makes, without secrets, to replay them elsewhere
 #[derive(Args)]
 #[command(after_help = "\
 The kernel tells who executes a driver of the plugin directory, foreign ones too; what it was called with is printed as one line of \
@@ -41,7 +41,7 @@ pub(super) struct Record {
     /// The plugin directory [default: the one flexvol locate finds]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
-    /// End after so many seconds [default: never]
+    /// Seconds after which to end [default: never]
     #[arg(long = "for", value_name = "SECONDS")]
     seconds: Option<u32>,
 }

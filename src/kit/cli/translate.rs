@@ -15,7 +15,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make volumes of a CSI driver of the FlexVolume volumes in YAML files, and back
+/// Translate FlexVolume volumes in YAML files into volumes of a CSI driver, and back
 #[derive(Args)]
 #[command(
     override_usage = "flexvol-kit translate [OPTIONS] -f FILE...",
@@ -47,15 +47,14 @@ pub(super) struct Translate {
     /// YAML or JSON, or a directory of such files; may be repeated, - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// The CSI driver of others that volumes shall go to, such as smb.csi.k8s.io or
-    /// ebs.csi.aws.com; what has no way there stays what it is [default: flexvold csi over the same
-    /// driver]
+    /// Third-party CSI driver to translate to, such as smb.csi.k8s.io or ebs.csi.aws.com; volumes
+    /// that it cannot take over stay unchanged [default: flexvold csi with the same driver]
     #[arg(long, value_name = "DRIVER", value_parser = target)]
     to: Option<String>,
-    /// Make the volumes again of which those of the CSI driver were made
+    /// Translate volumes of the CSI driver back to the original ones
     #[arg(long, conflicts_with = "to")]
     reverse: bool,
-    /// Write each file under its name into this directory, which is made, instead of standard
+    /// Write each file under its name into this directory, which is created, instead of standard
     /// output; no file is replaced
     #[arg(short = 'o', long, value_name = "DIR")]
     output: Option<PathBuf>,

@@ -30,8 +30,8 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Check the volumes in YAML files or of a cluster: options, secrets, claims, policy, and what
-/// would be done
+/// Check the volumes in YAML files or of a cluster: options, secrets, claims, policy, and planned
+/// steps
 #[derive(Args)]
 #[command(after_help = "\
 Reads what kubectl applies: PersistentVolume, PersistentVolumeClaim, Secret, Pod and whatever has
@@ -65,28 +65,25 @@ pub(super) struct Validate {
     files: Vec<PathBuf>,
     #[command(flatten)]
     cluster: Cluster,
-    /// The plugin directory of a node: its side files are taken, and a driver that is not in it is
-    /// named
+    /// Plugin directory of a node: its side files are used, and missing drivers are reported
     #[arg(long, visible_alias = "plugin-dir", value_name = "DIR")]
     driver_dir: Option<PathBuf>,
-    /// A side file (.flexvol.json), of one driver or of each that it fits; may be repeated
+    /// Side file (.flexvol.json) for one driver, or for each that it fits; may be repeated
     #[arg(long, value_name = "[VENDOR/DRIVER=]FILE", value_parser = side_file)]
     settings: Vec<(Option<DriverName>, PathBuf)>,
-    /// Which driver or profile of flexvol's a name stands for, if neither it nor its side file says
-    /// so
+    /// flexvol's driver or profile for a name, if neither the name nor its side file identifies it
     #[arg(long, value_name = "VENDOR/DRIVER=NAME", value_parser = alias)]
     profile: Vec<(DriverName, Meaning)>,
     /// Show what would be done on the node for each volume, and what the policy says
     #[arg(long)]
     plan: bool,
-    /// Show what would become of the volumes if flexvol took them over from their drivers, and no
-    /// more
+    /// Only show the effects on the volumes if flexvol took them over from their drivers
     #[arg(long, conflicts_with = "plan")]
     take_over: bool,
     /// Fail for warnings too
     #[arg(long)]
     strict: bool,
-    /// List what is looked for, and stop
+    /// List the rules, and exit
     #[arg(long, conflicts_with_all = ["files", "plan", "take_over", "strict"])]
     rules: bool,
 }

@@ -41,13 +41,13 @@ Exit status: 0 when the time is over or after SIGINT or SIGTERM, 1 if there is n
 pub(super) struct Watch {
     #[command(flatten)]
     probing: Probing,
-    /// End after so many seconds [default: never]
+    /// Seconds after which to end [default: never]
     #[arg(long = "for", value_name = "SECONDS")]
     seconds: Option<u32>,
-    /// With --as-kubelet: the time from one look-up to the next
+    /// With --as-kubelet: milliseconds from one look-up to the next
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, requires = "as_kubelet")]
     look_up: u32,
-    /// Make the plugin directory if it is not there, as kubelet does when it starts
+    /// Create the plugin directory if it is missing, as kubelet does when it starts
     #[arg(long)]
     create: bool,
 }

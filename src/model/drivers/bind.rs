@@ -29,16 +29,16 @@ crate::options! {
         sub_path: Option<String> = "subPath" {},
         /// Make the directory if it is missing, with the mode and owner below.
         create: bool = "create" { default: "false" },
-        /// Mode of a directory that is made.
+        /// Mode of a new directory.
         mode: Mode = "mode" { default: "0755" },
-        /// Owner of a directory that is made.
+        /// Owner of a new directory.
         uid: Id = "uid" { default: "0" },
-        /// Group of a directory that is made. The default is the pod's fsGroup, else 0.
+        /// Group of a new directory. The default is the pod's fsGroup, else 0.
         gid: Option<Id> = "gid" {},
-        /// Show what is mounted below the source too.
+        /// Include mounts below the source.
         recursive: bool = "recursive" { default: "false" },
-        /// Whether later mounts travel: private, rslave (from the node to the pod) or rshared (both
-        /// ways, if the node's policy allows it).
+        /// Mount propagation: private, rslave (from the node to the pod) or rshared (both ways, if
+        /// the node's policy allows it).
         propagation: Propagation = "propagation" { default: "private" },
         /// Comma list of further flags: noexec, noatime, ro and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"] },

@@ -23,13 +23,13 @@ crate::options! {
         container: Plain = "container" { example: "web" },
         /// The storage account; else the Secret's `accountname`.
         account: Option<Plain> = "account" { aliases: ["accountName"] },
-        /// Where the store is. The default is Azure's.
+        /// URL of the store. The default is Azure's.
         endpoint: Option<Url> = "endpoint" { aliases: ["blobEndpoint"] },
-        /// How many seconds a file stays in the cache of the node.
+        /// Seconds that a file stays in the cache of the node.
         cache_timeout: u32 = "cacheTimeout" { default: "120" },
-        /// Whom the files are shown to belong to.
+        /// Owner shown for all files.
         uid: Option<Id> = "uid" {},
-        /// The same for the group. The default is the pod's fsGroup.
+        /// Group shown for all files. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
         /// Comma list of further flags and options of libfuse.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
@@ -38,7 +38,7 @@ crate::options! {
 
 const ACCOUNT: SecretSpec = SecretSpec {
     keys: &["accountname", "azurestorageaccountname"],
-    doc: "the storage account, unless an option says it",
+    doc: "the storage account, unless an option gives it",
     example: true,
 };
 
@@ -53,7 +53,7 @@ const TOKEN: SecretSpec = SecretSpec {
 
 const ENDPOINT: SecretSpec = SecretSpec {
     keys: &["blobendpoint"],
-    doc: "where the store is, instead of option endpoint; its host name is shown",
+    doc: "URL of the store, instead of option endpoint; its host name is shown",
     example: false,
 };
 

@@ -42,17 +42,16 @@ macro_rules! block_options {
                 /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is
                 /// what the device holds, and ext4 for a new one. The same as flexVolume.fsType.
                 fs_type: Option<String> = "fsType" {},
-                /// Whether a blank device gets a file system: never, or ifBlank. One with anything
-                /// on it is never formatted.
+                /// Format the device: never, or ifBlank. A device with anything on it is never
+                /// formatted.
                 format: $crate::drivers::disk::Format = "format" { default: "ifBlank" },
                 /// Further words for mkfs, separated by spaces.
                 mkfs_options: Option<String> = "mkfsOptions" { aliases: ["fsOpts"] },
-                /// Let the file system's checker fix it before the first mount, unless that is
-                /// read-only.
+                /// Check and fix the file system before the first mount, unless that is read-only.
                 fsck: bool = "fsck" { default: "true" },
                 /// Give blocks of deleted files back to the store.
                 discard: bool = "discard" { default: "false" },
-                /// Encrypt the device by LUKS, with the Secret's `passphrase`.
+                /// Encrypt the device with LUKS, by the Secret's `passphrase`.
                 luks: bool = "luks" { aliases: ["encrypted"], default: "false" },
                 /// Comma list of further flags and options of the file system.
                 mount_options: Option<String> = "mountOptions" {
@@ -88,7 +87,7 @@ pub(super) struct Common<'a> {
 /// Key of the Secret that holds the passphrase of an encrypted device.
 pub(super) const PASSPHRASE: SecretSpec = SecretSpec {
     keys: &["passphrase", "luksPassphrase"],
-    doc: "what opens an encrypted device",
+    doc: "passphrase of an encrypted device",
     example: false,
 };
 

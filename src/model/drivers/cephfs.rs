@@ -32,15 +32,15 @@ pub struct Cephfs;
 crate::options! {
     /// Options of a PV.
     pub struct CephfsOptions {
-        /// The monitors, separated by commas, each with its port if that is another than usual.
+        /// The monitors, separated by commas, each with its port if that is not the default.
         monitors: Monitors = "monitors" { aliases: ["servers", "server"], example: "10.0.0.1:6789,10.0.0.2:6789" },
         /// The directory.
         path: RemotePath = "path" {},
         /// The file system, of a cluster that has several.
         fs_name: Option<Plain> = "fsName" { aliases: ["mdsNamespace"] },
-        /// Who logs in.
+        /// User name for the cluster.
         user: Plain = "user" { aliases: ["mountUser"], default: "admin" },
-        /// Who mounts: kernel, fuse (ceph-fuse of the node), or auto, which is the kernel if it has
+        /// Client that mounts: kernel, fuse (ceph-fuse of the node), or auto: the kernel if it has
         /// Ceph's file system.
         mounter: Mounter = "mounter" { default: "auto" },
         /// Version of the protocol for the kernel: legacy, crc, secure, prefer-crc or
@@ -49,7 +49,7 @@ crate::options! {
         /// Nameserver that is asked for the monitors' addresses: the cluster's DNS if they are
         /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" {},
-        /// How many seconds each monitor has to accept a connection; 0 leaves that to the kernel.
+        /// Seconds to wait for each monitor to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
         /// Comma list of further flags, and for the kernel rsize=1048576 and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },

@@ -28,18 +28,16 @@ pub struct Cifs;
 crate::options! {
     /// Options of a PV.
     pub struct CifsOptions {
-        /// The share, and the directory in it if not all of it is meant:
-        /// `//server/share/directory`.
+        /// The share, optionally with a directory in it: `//server/share/directory`.
         source: Option<Unc> = "source" { aliases: ["networkPath"], example: "//files.example.com/web" },
         /// Name or address of the server, instead of `source`. Of several, the first that answers
         /// is used.
         server: Option<Servers> = "server" { aliases: ["servers", "host"] },
-        /// Name of the share, and the directory in it if not all of it is meant, instead of
-        /// `source`.
+        /// Name of the share, optionally with a directory in it, instead of `source`.
         share: Option<ShareName> = "share" {},
         /// A directory of the share to be mounted instead of it.
         sub_dir: Option<SubDirectory> = "subDir" { aliases: ["subdir", "subPath"] },
-        /// Whether `subDir` is made on the server if it is missing.
+        /// Make `subDir` on the server if it is missing.
         create_sub_dir: bool = "createSubDir" { default: "false" },
         /// Version of the protocol. The default is the newest that the server speaks, from 2.1 on.
         version: Option<Version> = "version" { aliases: ["vers"], example: "3.1.1" },
@@ -47,25 +45,25 @@ crate::options! {
         domain: Option<Name> = "domain" { aliases: ["workgroup"] },
         /// Log in as guest.
         guest: bool = "guest" { default: "false" },
-        /// Owner of all files, for the node.
+        /// Owner shown for all files.
         uid: Option<Id> = "uid" {},
-        /// Group of all files, for the node. The default is the pod's fsGroup.
+        /// Group shown for all files. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Mode of all files, for the node. The default is 0755, and 0770 with an fsGroup.
+        /// Mode shown for all files. The default is 0755, and 0770 with an fsGroup.
         file_mode: Option<Mode> = "fileMode" { aliases: ["file_mode"] },
-        /// Mode of all directories, for the node. The default is that of files.
+        /// Mode shown for all directories. The default is that of files.
         dir_mode: Option<Mode> = "dirMode" { aliases: ["dir_mode"] },
         /// Port of the server. The default is 445.
         port: Option<Port> = "port" {},
         /// Nameserver that is asked for the servers' addresses: the cluster's DNS if they are
         /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" { example: "10.96.0.10" },
-        /// How many seconds each server has to accept a connection; 0 leaves that to the kernel.
+        /// Seconds to wait for each server to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
-        /// How the user is authenticated: ntlmssp, or krb5 with the node's credentials cache or
-        /// keytab; ntlmsspi and krb5i sign every packet. The default is what the server wants.
+        /// Authentication: ntlmssp, or krb5 with the node's credentials cache or keytab; ntlmsspi
+        /// and krb5i sign every packet. The default is the server's choice.
         sec: Option<Security> = "sec" {},
-        /// Whose credentials cache is used for Kerberos. The default is root's.
+        /// Owner of the credentials cache for Kerberos. The default is root.
         cruid: Option<Id> = "cruid" {},
         /// Comma list of further options: ro, seal, nobrl, actimeo=30, mfsymlinks and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions", "opts"], example: "seal" },
@@ -74,7 +72,7 @@ crate::options! {
 
 const USERNAME: SecretSpec = SecretSpec {
     keys: &["username", "user"],
-    doc: "who logs in, unless guest or Kerberos says it",
+    doc: "user name, unless guest or Kerberos is used",
     example: true,
 };
 

@@ -40,7 +40,7 @@ crate::options! {
     pub struct CsiOptions {
         /// The CSI driver's name, as `kubectl get csidrivers` prints it.
         driver: CsiName = "driver" { example: "smb.csi.example.com" },
-        /// What the CSI driver knows the volume by, as `volumeHandle` of a CSI volume.
+        /// ID of the volume for the CSI driver, as `volumeHandle` of a CSI volume.
         volume_handle: Word = "volumeHandle" { example: "share-1" },
         /// `ReadWriteOnce`, `ReadOnlyMany`, `ReadWriteMany` or `ReadWriteOncePod`. The default is
         /// `ReadWriteOnce`, and `ReadOnlyMany` for a read-only volume.
@@ -53,8 +53,8 @@ crate::options! {
         mount_flags: Option<String> = "mountFlags" { aliases: ["mountOptions"], example: "noatime" },
         /// Tell the CSI driver for which pod it mounts, as `podInfoOnMount` of a CSIDriver.
         pod_info: bool = "podInfo" { default: "false" },
-        /// Where the volume can be used: `topology.topology.example.com/zone`. A node of which the
-        /// CSI driver says otherwise refuses the volume.
+        /// Topology segment of the volume: `topology.topology.example.com/zone`. A node for which
+        /// the CSI driver reports another refuses the volume.
         topology: Option<String> = "topology.*" {},
     }
 }

@@ -34,22 +34,22 @@ crate::options! {
         repository: Repository = "repository" { aliases: ["repo", "url"], example: "https://git.example.com/web.git" },
         /// A branch, a tag, or the whole id of a commit. The default is the server's own choice.
         revision: Revision = "revision" { aliases: ["branch", "tag", "commit", "ref"], default: "HEAD" },
-        /// How many commits of the history come along; 0 is all of them.
+        /// Number of commits of the history to fetch; 0 is all of them.
         depth: u32 = "depth" { default: "1" },
         /// A directory of the repository that is shown instead of the whole.
         sub_path: Option<SubDirectory> = "subPath" { aliases: ["subDir", "directory"] },
-        /// Keep the clone in memory, at most so large; without, it is on the node's disk. Needs
+        /// Keep the clone in memory of at most this size, instead of on the node's disk. Needs
         /// Linux 5.12.
         size: Option<Quantity> = "size" {},
-        /// Who logs in to a web server; else the Secret's `username`.
+        /// User name for a web server; else the Secret's `username`.
         user: Option<Plain> = "user" { aliases: ["username"] },
         /// The SSH server's public host key, such as `ssh-ed25519 AAAA...`; several are separated
         /// by commas. One line of `ssh-keyscan SERVER` without its first word.
         host_key: Option<HostKeys> = "hostKey" {},
-        /// Lines of a `known_hosts` file instead. The Secret's key `known_hosts` is as good.
+        /// Lines of a `known_hosts` file, instead of `hostKey` or the Secret's `known_hosts`.
         known_hosts: Option<String> = "knownHosts" {},
-        /// Whether the SSH server must be who it says it is: strict, or off for a network where
-        /// servers are not forged.
+        /// Host key check of an SSH server: strict, or off for a network where servers are not
+        /// forged.
         host_key_check: HostKeyCheck = "hostKeyCheck" { default: "strict" },
         /// Comma list of further flags: noexec, noatime, ro and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
@@ -58,7 +58,7 @@ crate::options! {
 
 const USER: SecretSpec = SecretSpec {
     keys: &["username", "user"],
-    doc: "who logs in to a web server, unless an option says it",
+    doc: "user name for a web server, unless an option gives it",
     example: false,
 };
 
@@ -74,11 +74,8 @@ const KEY: SecretSpec = SecretSpec {
     ..ssh::PRIVATE_KEY
 };
 
-const AUTHORITY: SecretSpec = SecretSpec {
-    keys: &["ca.crt", "ca"],
-    doc: "certificates that a web server is trusted by",
-    example: false,
-};
+const AUTHORITY: SecretSpec =
+    SecretSpec { keys: &["ca.crt", "ca"], doc: "trusted CA certificates for a web server", example: false };
 
 /// User name that is sent with a token: any name will do.
 const ANYBODY: &str = "git";

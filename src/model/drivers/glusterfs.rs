@@ -16,11 +16,11 @@ pub struct Glusterfs;
 crate::options! {
     /// Options of a PV.
     pub struct GlusterfsOptions {
-        /// The servers, separated by commas; each that does not answer is followed by the next.
+        /// The servers, separated by commas; if one does not answer, the next is tried.
         servers: Servers = "servers" { aliases: ["server", "cluster", "host"], example: "gluster-1.example.com,gluster-2.example.com" },
         /// The volume.
         volume: Plain = "volume" { aliases: ["path", "glusterVolume"], example: "web" },
-        /// A directory of it.
+        /// A directory of the volume.
         sub_dir: Option<SubDirectory> = "subDir" { aliases: ["dir", "subPath"] },
         /// Comma list of further flags and options of glusterfs.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },

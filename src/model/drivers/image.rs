@@ -30,31 +30,30 @@ crate::options! {
         /// The file. A relative path is taken below the node's first image root
         /// (/var/lib/flexvol/images by default).
         file: String = "file" { example: "web.img" },
-        /// A directory above the file where something must be mounted, such as a share: without,
-        /// nothing is done, and no file is made on the node's own disk by mistake.
+        /// A directory above the file where something must be mounted, such as a share: otherwise
+        /// the call fails, and no file is made on the node's own disk by mistake.
         mount_point: Option<String> = "mountPoint" {},
-        /// Make the file with this size if there is none. A file that exists keeps its own size.
+        /// Make the file with this size if it is missing. An existing file keeps its own size.
         size: Option<Quantity> = "size" { example: "1Gi" },
         /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is what the
         /// file holds, and ext4 for a new one. The same as flexVolume.fsType.
         fs_type: Option<String> = "fsType" {},
-        /// Whether a blank file gets a file system: never, or ifBlank. The default is ifBlank when
-        /// a size is given, else never. A file with anything in it is never formatted; with
-        /// partition, a partition.
+        /// Format the file, or its partition: never, or ifBlank. The default is ifBlank when a size
+        /// is given, else never. A file or partition with anything in it is never formatted.
         format: Option<Format> = "format" { example: "ifBlank" },
         /// Further words for mkfs, separated by spaces.
         mkfs_options: Option<String> = "mkfsOptions" {},
-        /// Let the file system's checker fix it before the first mount, unless that is read-only.
+        /// Check and fix the file system before the first mount, unless that is read-only.
         fsck: bool = "fsck" { default: "true" },
         /// The partition that holds the file system, counted from 1.
         partition: Option<u32> = "partition" {},
-        /// The byte the file system starts at. One is made there only if the whole file is blank.
+        /// Start of the file system, in bytes. One is made there only if the whole file is blank.
         offset: Option<Quantity> = "offset" {},
         /// Give blocks of deleted files back to the node's disk.
         discard: bool = "discard" { default: "false" },
-        /// Bypass the page cache of the node's file system, where it can.
+        /// Bypass the page cache of the node's file system, where possible.
         direct_io: bool = "directIO" { aliases: ["directIo"], default: "false" },
-        /// Whether a new file's blocks are reserved at once: sparse or full.
+        /// Allocation of a new file: sparse, or full (all blocks at once).
         allocation: Allocation = "allocation" { aliases: ["allocate"], default: "sparse" },
         /// Comma list of further flags and options of the file system.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions", "mount_options"], example: "noatime" },

@@ -21,28 +21,28 @@ pub struct IscsiKind;
 block_options! {
     /// Options of a PV.
     pub struct IscsiOptions {
-        /// Where the target is: name or address, and the port unless that is 3260.
+        /// Portal of the target: name or address, and the port unless that is 3260.
         target_portal: Portals = "targetPortal" { aliases: ["portal"], example: "10.0.0.7:3260" },
-        /// Further ways to the same target: a comma list, or a list in JSON.
+        /// Further portals of the same target: a comma list, or a list in JSON.
         portals: Option<Portals> = "portals" {},
         /// The target's name.
         iqn: TargetName = "iqn" { aliases: ["targetIQN"], example: "iqn.2020-01.com.example:web" },
-        /// The number of the unit.
+        /// Number of the logical unit.
         lun: Lun = "lun" { default: "0" },
-        /// Ask the portal for further ways to the target.
+        /// Ask the portal for further portals of the target.
         discovery: bool = "discovery" { default: "false" },
         /// The interface of the node's database (iscsiadm -m iface) whose settings are used.
         interface: InterfaceName = "iscsiInterface" { default: "default" },
-        /// What the node calls itself, instead of the name it has.
+        /// Name of the initiator, instead of the node's own.
         initiator_name: Option<TargetName> = "initiatorName" {},
         /// Log in with the Secret's `discovery.sendtargets.auth.username` and `…password` to ask
-        /// for portals; without `discovery` no one asks.
+        /// for portals; no effect without `discovery`.
         chap_auth_discovery: bool = "chapAuthDiscovery" { default: "false" },
         /// Log in with the Secret's `node.session.auth.username` and `…password`.
         chap_auth_session: bool = "chapAuthSession" { default: "false" },
-        /// How many seconds a portal has to accept a connection.
+        /// Seconds to wait for a portal to accept a connection.
         connect_timeout: Seconds = "connectTimeout" { default: "5" },
-        /// How many seconds the target may be away until what is read or written is an error.
+        /// Seconds without the target after which reads and writes fail.
         timeout: Seconds = "timeout" { default: "30" },
     }
 }
@@ -146,22 +146,19 @@ const fn key(keys: &'static [&'static str], doc: &'static str) -> SecretSpec {
 }
 
 const SESSION: [SecretSpec; 2] = [
-    key(&["node.session.auth.username"], "the name that the target knows the node by, with chapAuthSession"),
+    key(&["node.session.auth.username"], "user name for the target, with chapAuthSession"),
     key(&["node.session.auth.password"], "its password"),
 ];
 const SESSION_IN: [SecretSpec; 2] = [
-    key(&["node.session.auth.username_in"], "the name by which the target proves itself, if it shall"),
+    key(&["node.session.auth.username_in"], "user name of the target, for mutual CHAP"),
     key(&["node.session.auth.password_in"], "its password"),
 ];
 const DISCOVERY: [SecretSpec; 2] = [
-    key(&["discovery.sendtargets.auth.username"], "the name for discovery, with chapAuthDiscovery"),
+    key(&["discovery.sendtargets.auth.username"], "user name for discovery, with chapAuthDiscovery"),
     key(&["discovery.sendtargets.auth.password"], "its password"),
 ];
 const DISCOVERY_IN: [SecretSpec; 2] = [
-    key(
-        &["discovery.sendtargets.auth.username_in"],
-        "the name by which the portal proves itself, if it shall",
-    ),
+    key(&["discovery.sendtargets.auth.username_in"], "user name of the portal, for mutual CHAP"),
     key(&["discovery.sendtargets.auth.password_in"], "its password"),
 ];
 

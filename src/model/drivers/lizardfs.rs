@@ -1,4 +1,4 @@
-//! `lizardfs`: a directory of a LizardFS cluster, through mfsmount.
+//! `lizardfs`: a directory of a `LizardFS` cluster, through mfsmount.
 
 use super::fuse::{self, Host, RemotePath};
 use super::share::Port;

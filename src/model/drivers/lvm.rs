@@ -24,10 +24,10 @@ block_options! {
         volume_group: Name = "volumeGroup" { aliases: ["volumegroup", "vg"], example: "data" },
         /// The logical volume in it.
         volume: Name = "volume" { aliases: ["volumeID", "volumeId", "lv"], example: "web" },
-        /// Make the logical volume with this size if there is none. One that exists keeps its own
+        /// Make the logical volume with this size if it is missing. An existing one keeps its own
         /// size.
         size: Option<Quantity> = "size" { example: "1Gi" },
-        /// Make it in this thin pool of the group. The default is a linear one.
+        /// Make a new volume in this thin pool. The default is a linear one.
         thin_pool: Option<Name> = "thinPool" { aliases: ["thinpool", "pool"] },
     }
 }

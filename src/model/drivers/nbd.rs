@@ -26,22 +26,22 @@ block_options! {
         server: Option<Servers> = "server" { aliases: ["host"], example: "nbd.example.com" },
         /// Its TCP port. The default is 10809.
         port: Option<Port> = "port" {},
-        /// The name of what it serves. The default is the server's own.
+        /// Name of the export. The default is the server's own.
         export: Option<Export> = "export" { aliases: ["name"], example: "web" },
         /// Nameserver that is asked for the server's address: the cluster's DNS if it is a Service.
         /// The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" {},
-        /// How many seconds the server has to accept a connection.
+        /// Seconds to wait for the server to accept a connection.
         connect_timeout: Seconds = "connectTimeout" { default: "5" },
-        /// How many seconds a read or write may take. After that the server counts as gone, and
-        /// everything on the volume is an error until it is unmounted everywhere and mounted again.
+        /// Seconds that a read or write may take. After that the server counts as gone, and all
+        /// access to the volume fails until it is unmounted everywhere and mounted again.
         timeout: Seconds = "timeout" { default: "30" },
         /// A disk image of the node instead of a server. A relative path is taken below the node's
         /// first image root (/var/lib/flexvol/images by default).
         file: Option<String> = "file" {},
-        /// What is in the file: qcow2, or raw.
+        /// Format of the file: qcow2, or raw.
         image_format: ImageFormat = "imageFormat" { default: "qcow2" },
-        /// Make the image with this size if there is none. An image that exists keeps its own size.
+        /// Make the image with this size if it is missing. An existing image keeps its own size.
         size: Option<Quantity> = "size" {},
     }
 }

@@ -38,13 +38,13 @@ crate::options! {
         path: ExportPath = "path" { aliases: ["share", "export"], example: "/exports/web" },
         /// A directory below `path` to be mounted instead of it.
         sub_dir: Option<SubDirectory> = "subDir" { aliases: ["subdir", "subPath"] },
-        /// Whether `subDir` is made on the server if it is missing.
+        /// Make `subDir` on the server if it is missing.
         create_sub_dir: bool = "createSubDir" { default: "false" },
-        /// Mode of what `createSubDir` makes.
+        /// Mode of the new `subDir`.
         mode: Mode = "mode" { default: "0777" },
         /// Version of the protocol. The default is the newest that the server speaks.
         version: Option<Version> = "version" { aliases: ["vers", "nfsvers"], example: "4.1" },
-        /// What carries it; udp is for version 3.
+        /// Transport: tcp, or udp for version 3.
         protocol: Protocol = "protocol" { aliases: ["proto"], default: "tcp" },
         /// Port of the server. The default is 2049.
         port: Option<Port> = "port" {},
@@ -54,14 +54,14 @@ crate::options! {
         /// Nameserver that is asked for the servers' addresses: the cluster's DNS if they are
         /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" { example: "10.96.0.10" },
-        /// How many seconds each server has to accept a connection; 0 leaves that to the kernel,
+        /// Seconds to wait for each server to accept a connection; 0 leaves that to the kernel,
         /// which waits for minutes.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
         /// Security: sys trusts the node's user ids; krb5, krb5i (signed) and krb5p (encrypted)
-        /// need a keytab and rpc.gssd on the node. The default is sys, and what the server wants
+        /// need a keytab and rpc.gssd on the node. The default is sys, and the server's choice
         /// where Kerberos is allowed.
         sec: Option<Security> = "sec" {},
-        /// Whether mount.nfs of the node is used: auto uses it for Kerberos.
+        /// Use of the node's mount.nfs: auto uses it for Kerberos.
         helper: Helper = "helper" { default: "auto" },
         /// Comma list of further options: ro, noatime, soft, timeo=600, nconnect=4 and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noatime,nconnect=4" },

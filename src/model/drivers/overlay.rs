@@ -30,10 +30,10 @@ crate::options! {
         /// node's policy allows.
         lower: Directories = "lower" { aliases: ["lowerdir"], example: "/srv/data/patches:/srv/data/base" },
         /// Directory of the node for what is written, below a root the node's policy allows: it is
-        /// kept when the pod ends, and only one pod at a time may have it. The default is memory,
-        /// and is lost.
+        /// kept when the pod ends, and only one pod at a time may use it. The default is memory,
+        /// which is lost.
         upper: Option<String> = "upper" { aliases: ["upperdir"] },
-        /// How much may be written to memory.
+        /// Limit for what is written to memory.
         size: Option<Quantity> = "size" { example: "64Mi" },
         /// Mode of the root directory. The default is 0777, and 2777 with an fsGroup.
         mode: Option<Mode> = "mode" {},
@@ -72,7 +72,7 @@ impl Driver for OverlayDriver {
     }
 
     fn summary(&self) -> &'static str {
-        "directories of the node with a layer to write on"
+        "directories of the node with a writable layer"
     }
 
     fn needs(&self) -> Needs {

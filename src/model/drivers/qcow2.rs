@@ -25,7 +25,7 @@ block_options! {
         /// The image. A relative path is taken below the node's first image root
         /// (/var/lib/flexvol/images by default).
         file: String = "file" { example: "web.qcow2" },
-        /// Make the image with this size if there is none. An image that exists keeps its own size.
+        /// Make the image with this size if it is missing. An existing image keeps its own size.
         size: Option<Quantity> = "size" { example: "1Gi" },
     }
 }

@@ -32,7 +32,7 @@ pub struct RbdKind;
 block_options! {
     /// Options of a PV.
     pub struct RbdOptions {
-        /// The monitors, separated by commas, each with its port if that is another than usual.
+        /// The monitors, separated by commas, each with its port if that is not the default.
         monitors: Monitors = "monitors" { aliases: ["servers", "server"], example: "10.0.0.1:6789,10.0.0.2:6789" },
         /// The pool that has the image.
         pool: Name = "pool" { aliases: ["blockPool"], default: "rbd" },
@@ -42,29 +42,28 @@ block_options! {
         image: Name = "image" { example: "web" },
         /// A snapshot of it, which can only be read.
         snapshot: Option<Name> = "snapshot" {},
-        /// Who logs in.
+        /// User name for the cluster.
         user: Name = "user" { aliases: ["mountUser"], default: "admin" },
         /// A file of the node with the user's key, below a directory that the node's
         /// `policy.keyringRoots` names: then the volume needs no Secret.
         keyring: Option<String> = "keyring" {},
-        /// Who maps the image: kernel, or rbd-nbd of the node (Ceph 16.2.5 or newer), which knows
+        /// Client for the image: kernel, or rbd-nbd of the node (Ceph 16.2.5 or newer), which has
         /// features that the kernel lacks.
         mounter: RbdMounter = "mounter" { default: "kernel" },
         /// Version of the protocol, as the kernel has it: legacy, crc, secure, prefer-crc or
         /// prefer-secure. The default is legacy, and prefer-crc if all monitors have port 3300;
-        /// rbd-nbd finds out.
+        /// rbd-nbd detects it.
         ms_mode: Option<Mode> = "msMode" {},
         /// Nameserver that is asked for the monitors' addresses: the cluster's DNS if they are
         /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" {},
-        /// How many seconds each monitor has to accept a connection; 0 leaves that to the kernel.
+        /// Seconds to wait for each monitor to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
-        /// Whether no other node can map the image for writing while this one has it. Then `rbd
-        /// resize` has to wait until the kernel's client has released it as well.
+        /// Stop other nodes from mapping the image for writing while this one has it. `rbd resize`
+        /// then also has to wait until the kernel's client has released it.
         exclusive: bool = "exclusive" { default: "true" },
-        /// After how many seconds reading and writing fails if the cluster does not answer, with
-        /// rbd-nbd until the volume is mounted again. With 0 it waits until the cluster does, and
-        /// nothing is lost.
+        /// Seconds without an answer of the cluster after which reads and writes fail, with rbd-nbd
+        /// until the volume is mounted again. With 0 they wait for the answer, and nothing is lost.
         request_timeout: u32 = "requestTimeout" { default: "0" },
     }
 }

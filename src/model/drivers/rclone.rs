@@ -34,18 +34,18 @@ crate::options! {
         remote: Remote = "remote" { aliases: ["type"], example: "b2" },
         /// The directory, bucket or share in it. The default is its root.
         path: RemotePath = "path" { example: "web/assets" },
-        /// What rclone calls an option of that kind, `backend.url` for instance. Passwords and keys
-        /// are the Secret's, by the same names without `backend.`.
+        /// Option of rclone for that kind of store, such as `backend.url`. Passwords and keys are
+        /// in the Secret, under the same names without `backend.`.
         backend: Option<String> = "backend.*" {},
-        /// Lines of a `known_hosts` file, for sftp. The Secret's key `known_hosts` is as good.
+        /// Lines of a `known_hosts` file, for sftp, instead of the Secret's `known_hosts`.
         known_hosts: Option<String> = "knownHosts" {},
-        /// Whether a server of sftp must be who it says it is: strict, or off.
+        /// Host key check of an sftp server: strict, or off.
         host_key_check: super::ssh::HostKeyCheck = "hostKeyCheck" { default: "strict" },
-        /// Whom the files are shown to belong to.
+        /// Owner shown for all files.
         uid: Option<Id> = "uid" {},
-        /// The same for the group. The default is the pod's fsGroup.
+        /// Group shown for all files. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else
+        /// Permission bits cleared in the modes shown. The default is 0007 with an fsGroup, else
         /// 0022.
         umask: Option<Mode> = "umask" {},
         /// Comma list of further flags and of options of rclone's mount. `vfs-cache-mode=writes`
@@ -236,7 +236,7 @@ impl Driver for Rclone {
     }
 
     fn summary(&self) -> &'static str {
-        "any store of the network that rclone knows"
+        "any network store that rclone supports"
     }
 
     fn needs(&self) -> Needs {
@@ -248,7 +248,7 @@ impl Driver for Rclone {
     }
 
     fn secrets(&self) -> &'static [SecretSpec] {
-        const DOC: &str = "what logs in, by rclone's own names; where the server is, options say";
+        const DOC: &str = "credentials, under rclone's own names; the server is given by options";
         &[SecretSpec { keys: FROM_SECRET, doc: DOC, example: false }, super::ssh::KNOWN_SERVERS]
     }
 

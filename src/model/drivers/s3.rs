@@ -23,27 +23,26 @@ crate::options! {
     pub struct S3Options {
         /// The bucket.
         bucket: Plain = "bucket" { example: "web" },
-        /// What the names of the objects begin with, a directory of the bucket.
+        /// Prefix of the names of the objects, a directory of the bucket.
         prefix: RemotePath = "prefix" { aliases: ["objectPath", "object-path", "path"] },
-        /// Where the store is. The default is Amazon's.
+        /// URL of the store. The default is Amazon's.
         endpoint: Option<Url> = "endpoint" { aliases: ["url", "object-store-endpoint"], example: "https://s3.example.com" },
         /// The store's region.
         region: Option<Plain> = "region" { aliases: ["object-store-storage-class"] },
-        /// Whether the bucket is named in the path, not in the host name. Needed by most stores but
-        /// Amazon's.
+        /// Name the bucket in the path, not in the host name. Needed by most stores but Amazon's.
         path_style: Option<bool> = "pathStyle" { aliases: ["use_path_request_style"] },
-        /// Whether anybody may read the bucket, without a key.
+        /// Read a public bucket, without a key.
         public: bool = "public" { default: "false" },
-        /// Who turns an API key of IBM's into a token. The default is IBM's own server.
+        /// Server that turns an API key of IBM's into a token. The default is IBM's own.
         iam_endpoint: Option<Url> = "iamEndpoint" { aliases: ["ibm_iam_endpoint"] },
-        /// Who serves the mount: s3fs or rclone.
+        /// Program for the mount: s3fs or rclone.
         mounter: Mounter = "mounter" { default: "s3fs" },
-        /// Whom the files belong to. The default is what their metadata say.
+        /// Owner of all files. The default is what their metadata say.
         uid: Option<Id> = "uid" {},
-        /// Their group. The default is the pod's fsGroup.
+        /// Group of all files. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are without. The default is what their metadata say, and
-        /// 0000 with an fsGroup.
+        /// Permission bits cleared in all modes. The default is what their metadata say, and 0000
+        /// with an fsGroup.
         umask: Option<Mode> = "umask" {},
         /// Comma list of further flags and options of s3fs.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
@@ -81,7 +80,7 @@ const ACCESS_KEY: SecretSpec = SecretSpec {
         "AWS_ACCESS_KEY_ID",
         "akId",
     ],
-    doc: "the access key's name",
+    doc: "the access key ID",
     example: true,
 };
 
@@ -94,13 +93,13 @@ const SECRET_KEY: SecretSpec = SecretSpec {
         "AWS_SECRET_ACCESS_KEY",
         "akSecret",
     ],
-    doc: "the access key",
+    doc: "the secret access key",
     example: true,
 };
 
 const API_KEY: SecretSpec = SecretSpec {
     keys: &["api-key", "apiKey"],
-    doc: "a key of IBM's IAM, which counts more than an access key",
+    doc: "a key of IBM's IAM, which overrides an access key",
     example: false,
 };
 
@@ -147,7 +146,7 @@ impl Driver for S3 {
     }
 
     fn summary(&self) -> &'static str {
-        "a bucket of a store that speaks S3"
+        "a bucket of an S3-compatible store"
     }
 
     fn needs(&self) -> Needs {

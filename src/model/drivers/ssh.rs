@@ -88,7 +88,7 @@ pub(super) struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// Returns ssh's configuration, and the known_hosts file.
+    /// Returns ssh's configuration, and the `known_hosts` file.
     pub(super) fn config(&self, further: &str, volume: &Options) -> Result<(Content, Content)> {
         let (known, check) = self.known_hosts(volume)?;
         let config = fuse::content(format!(
@@ -97,7 +97,7 @@ impl Identity<'_> {
         Ok((config.piece(Piece::File(KNOWN_HOSTS)).text("\n"), known))
     }
 
-    /// Returns the known_hosts file, and the lines of the configuration that go with it.
+    /// Returns the `known_hosts` file, and the lines of the configuration that go with it.
     fn known_hosts(&self, volume: &Options) -> Result<(Content, &'static str)> {
         let strict = "StrictHostKeyChecking yes\n";
         let secret = fuse::secret(volume, &KNOWN_SERVERS)?;

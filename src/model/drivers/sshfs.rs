@@ -27,27 +27,26 @@ crate::options! {
         port: Port = "port" { default: "22" },
         /// The directory; a relative one begins in the user's home, which is also the default.
         path: RemotePath = "path" { aliases: ["share"] },
-        /// Who logs in.
+        /// User name for the server.
         user: Plain = "user" { aliases: ["username"], default: "root" },
         /// The server's public host key, such as `ssh-ed25519 AAAA...`; several are separated by
         /// commas. One line of `ssh-keyscan SERVER` without its first word.
         host_key: Option<HostKeys> = "hostKey" { example: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPlaceholderPlaceholderPlaceholderPlacehold" },
-        /// Lines of a `known_hosts` file instead. The Secret's key `known_hosts` is as good.
+        /// Lines of a `known_hosts` file, instead of `hostKey` or the Secret's `known_hosts`.
         known_hosts: Option<String> = "knownHosts" {},
-        /// Whether the server must be who it says it is: strict, or off for a network where no one
-        /// lies.
+        /// Host key check of the server: strict, or off for a network where servers are not forged.
         host_key_check: HostKeyCheck = "hostKeyCheck" { default: "strict" },
-        /// Whom the files are shown to belong to. The default is what the server says.
+        /// Owner shown for all files. The default is what the server says.
         uid: Option<Id> = "uid" {},
-        /// The same for the group. The default is the pod's fsGroup, else what the server says.
+        /// Group shown for all files. The default is the pod's fsGroup, else what the server says.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else
-        /// theirs.
+        /// Permission bits cleared in the modes shown. The default is 0007 with an fsGroup, else
+        /// none.
         umask: Option<Mode> = "umask" {},
-        /// Show the files of the user who logs in as root's: user, or none.
+        /// Show the login user's files as root's: user, or none.
         idmap: IdMap = "idmap" { default: "none" },
-        /// Who decides what a pod may do: the kernel, by owners and modes as they are shown, or the
-        /// server, which lets everybody in the pod do what the user who logs in may.
+        /// Permission check: by the kernel, from the owners and modes shown, or by the server,
+        /// which gives every user of the pod the rights of the login user.
         permissions: Permissions = "permissions" { default: "kernel" },
         /// Compress what is sent.
         compression: bool = "compression" { default: "false" },

@@ -21,10 +21,10 @@ pub struct Tmpfs;
 crate::options! {
     /// Options of a PV.
     pub struct TmpfsOptions {
-        /// The most it may hold: a size, or a percentage of the node's memory. The kernel's default
-        /// is half the memory. What is stored counts as memory of the containers that wrote it.
+        /// Capacity: a size, or a percentage of the node's memory. The kernel's default is half the
+        /// memory. The content counts as memory of the containers that wrote it.
         size: Option<TmpfsSize> = "size" { example: "64Mi" },
-        /// The most files and directories it may hold. The kernel's default depends on the memory.
+        /// Limit for files and directories. The kernel's default depends on the memory.
         nr_inodes: Option<Quantity> = "nrInodes" { aliases: ["nr_inodes"] },
         /// Mode of the root directory. The default is 0777, and 2777 with an fsGroup, so that any
         /// user of the pod can write.
@@ -35,7 +35,7 @@ crate::options! {
         gid: Option<Id> = "gid" {},
         /// Never move its pages to swap: for secrets. Needs Linux 6.4.
         noswap: bool = "noswap" { default: "false" },
-        /// Whether huge pages are used.
+        /// Use of huge pages.
         huge: Option<Huge> = "huge" {},
         /// Comma list of further flags: noexec, noatime, ro and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },

@@ -24,16 +24,16 @@ crate::options! {
     pub struct WebdavOptions {
         /// The directory on the server.
         url: Url = "url" { aliases: ["server", "source"], example: "https://files.example.com/web" },
-        /// Who logs in; else the Secret's `username`. Without a password no one does.
+        /// User name; else the Secret's `username`. It requires a password.
         user: Option<Plain> = "user" { aliases: ["username"] },
         /// Lock files on the server while they are open for writing.
         locks: bool = "locks" { default: "false" },
-        /// Whom the files are shown to belong to, one of the node's users. Beside it and root, only
-        /// the node's users reach them.
+        /// Owner shown for all files, one of the node's users. Only it, root and the node's users
+        /// can access them.
         uid: Option<Id> = "uid" {},
-        /// The same for the group, one of the node's groups.
+        /// Group shown for all files, one of the node's groups.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are shown without. The default is 0000 with an fsGroup, else
+        /// Permission bits cleared in the modes shown. The default is 0000 with an fsGroup, else
         /// 0022.
         umask: Option<Mode> = "umask" {},
         /// Comma list of further flags.
@@ -42,7 +42,7 @@ crate::options! {
 }
 
 const USER: SecretSpec =
-    SecretSpec { keys: &["username", "user"], doc: "who logs in, unless an option says it", example: false };
+    SecretSpec { keys: &["username", "user"], doc: "user name, unless an option gives it", example: false };
 
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["password", "passwd", "pass"], doc: "the password", example: false };

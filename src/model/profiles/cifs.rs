@@ -44,8 +44,7 @@ const SMB: Profile = Profile {
     ..PLAIN
 };
 
-const LABELS: &str =
-    "context= has no effect: with SELinux let containers use SMB shares, setsebool -P virt_use_samba on";
+const LABELS: &str = "context= has no effect: with SELinux, allow containers to use SMB shares: setsebool -P virt_use_samba on";
 const CREDENTIALS: &str = "credentials= has no effect: no file of the node is read for a volume";
 const NTLM: &str = "sec=ntlm and sec=ntlmv2, which kernels no longer have, mean ntlmssp";
 const MODERN: &str = "without vers the newest version that the server speaks is used, from 2.1 on";
@@ -59,7 +58,7 @@ pub(super) const FSTAB: Profile = Profile {
     order: &[Layer::Secrets, Layer::Options],
     quirks: &[Quirk::Words(WORDS), Quirk::Login { anonymous: false }],
     deviations: &[
-        "mountOptions may be left out; source means networkPath",
+        "mountOptions may be left out; source is an alias of networkPath",
         "the Secret may be left out with guest, sec=none or Kerberos",
         LABELS,
         CREDENTIALS,
@@ -76,7 +75,7 @@ pub(super) const JULIOHM: Profile = Profile {
     summary: "a share of an SMB server, owned by the pod's fsGroup",
     keys: &[
         key("server", "server", "name or address of the server"),
-        key("share", "share", "the share, and the directory in it if not all of it is meant"),
+        key("share", "share", "the share, optionally with a directory in it"),
         key("opts", "mountOptions", "comma list of options of mount.cifs"),
         other("passwdMethod", "no effect: the password is never among arguments or in an environment"),
     ],
@@ -85,9 +84,9 @@ pub(super) const JULIOHM: Profile = Profile {
     order: &[Layer::FsGroup, Layer::Access, Layer::Secrets, Layer::Options],
     quirks: &[Quirk::TrimSecrets, Quirk::Words(WORDS), Quirk::Login { anonymous: true }],
     deviations: &[
-        "a mount that fails is never answered with Success",
+        "a failed mount is never reported as Success",
         "without a user name it logs in as guest",
-        "set-user-id bits, devices and options of mount.cifs beyond the list of our driver are refused",
+        "set-user-id bits, devices and options of mount.cifs that are not on our driver's list are refused",
         LABELS,
         CREDENTIALS,
         NTLM,
@@ -133,8 +132,8 @@ pub(super) const OPENSHIFT: Profile = Profile {
     deviations: &[
         "without a user name it logs in as guest",
         "kubelet does not chown the volume, which fails on SMB: give uid and gid",
-        "there is no default context=, and one that is given has no effect: let containers use SMB shares, \
-         setsebool -P virt_use_samba on",
+        "there is no default context=, and a given one has no effect: allow containers to use SMB shares: setsebool -P \
+         virt_use_samba on",
         CREDENTIALS,
         NTLM,
         MODERN,
@@ -151,8 +150,8 @@ pub(super) const HODIQUE: Profile = Profile {
     order: &[Layer::Secrets, Layer::Options, Layer::Access],
     quirks: &[Quirk::Words(WORDS), Quirk::Login { anonymous: false }],
     deviations: &[
-        "attach is false: theirs answers init without capabilities, which later kubelets take for true, but has no verb \
-         to attach with",
+        "attach is false: the original answers init without capabilities, which later kubelets take for true, but has \
+         no attach verb",
         LABELS,
         CREDENTIALS,
         NTLM,
@@ -165,11 +164,11 @@ pub(super) const HODIQUE: Profile = Profile {
 const OPTIONS: &str = "comma list of options of mount.cifs";
 
 const NETWORK_PATH: &[Key] = &[
-    key("networkPath", "source", "the share, and the directory in it: //server/share/directory"),
+    key("networkPath", "source", "the share, optionally with a directory in it: //server/share/directory"),
     key("mountOptions", "mountOptions", OPTIONS),
 ];
 
 const SOURCE: &[Key] = &[
-    key("source", "source", "the share, and the directory in it: //server/share/directory"),
+    key("source", "source", "the share, optionally with a directory in it: //server/share/directory"),
     key("mountoptions", "mountOptions", OPTIONS),
 ];

@@ -12,7 +12,7 @@ pub(super) const LIZARDFS: Profile = Profile {
         key("host", "server", "the master"),
         key("port", "port", "its port"),
         key("mfssubfolder", "path", "the directory; the default is one with the volume's name"),
-        other("mfspassword", "the password of the export, which belongs into the Secret"),
+        other("mfspassword", "the password of the export, which belongs in the Secret"),
         other("mfswritecachesize", "as for mfsmount"),
         other("mfsattrcacheto", "as for mfsmount"),
         other("mfsentrycacheto", "as for mfsmount"),
@@ -31,9 +31,9 @@ pub(super) const LIZARDFS: Profile = Profile {
         Quirk::WordsBefore("noatime"),
     ],
     deviations: &[
-        "of the options that begin with mfs those listed here have an effect: others could name files of the node",
+        "options that begin with mfs have an effect only if they are listed here: others could name files of the node",
         "no empty password is sent: a master without passwords would refuse it",
-        "mount and unmount of what is there already succeed: theirs answered nothing that kubelet could read",
+        "mount and unmount succeed if there is nothing to do: the original gave no answer that kubelet could read",
     ],
     example: &[("host", "mfsmaster"), ("port", "9421"), ("mfssubfolder", "/base/subfolder")],
     example_secret: &["mfspassword"],
@@ -56,14 +56,14 @@ pub(super) const GLFS_SUBVOL: Profile = Profile {
     driver: &Glusterfs,
     summary: "a directory of a Gluster volume",
     keys: &[
-        key("cluster", "servers", "the servers, with colons between them; the first is asked first"),
+        key("cluster", "servers", "the servers, separated by colons; the first is tried first"),
         key("volume", "volume", "the volume"),
         key("dir", "subDir", "the directory, such as 00/01"),
     ],
     quirks: &[Quirk::ColonList("servers")],
     deviations: &[
-        "each volume is a mount of its own: theirs kept one for all inside the plugin directory, which kubelet reads",
-        "dir may be any directory: theirs took two names of two digits",
+        "each volume is its own mount: the original kept one for all inside the plugin directory, which kubelet reads",
+        "dir may be any directory: the original took two names of two digits",
     ],
     example: &[("cluster", "192.168.173.15:192.168.173.16"), ("volume", "testvol"), ("dir", "00/01")],
     ..PLAIN
@@ -78,7 +78,7 @@ pub(super) const SSHFLEX: Profile = Profile {
         key("host", "server", "name or address of the server"),
         key("port", "port", "its port"),
         key("path", "path", "the directory"),
-        key("user", "user", "who logs in"),
+        key("user", "user", "user name"),
         other("encrypt", "must be false or left out"),
     ],
     secrets: &[
@@ -95,11 +95,11 @@ pub(super) const SSHFLEX: Profile = Profile {
          for this volume, or decrypt the directory and leave the option out",
     )],
     deviations: &[
-        "the server must be who it says it is: install with --set 'hostKey=ssh-ed25519 AAAA…', or with \
-         --set hostKeyCheck=off on a network that is trusted, as theirs did",
-        "encrypt is refused: without it names and contents would be garbage",
-        "the pod's fsGroup is the group of all files, as it was with a kubelet before 1.15",
-        "a key in the Secret, ssh-privatekey, does instead of a password",
+        "the host key of the server is checked: install with --set 'hostKey=ssh-ed25519 AAAA…', or with --set \
+         hostKeyCheck=off on a trusted network, as in the original",
+        "encrypt is refused: nothing is decrypted, so names and contents would be garbage",
+        "the pod's fsGroup is the group of all files, as with kubelet before 1.15",
+        "the Secret may have a key, ssh-privatekey, instead of a password",
     ],
     example: &[
         ("host", "files.example.com"),
@@ -120,11 +120,12 @@ pub(super) const ROOK_S_MONITORS: Quirk = Quirk::RefusedWithout(
 );
 
 /// Deviation: the admin has to give the monitors, which Rook's agent found itself.
-pub(super) const MONITORS_ARE_NAMED: &str = "the monitors are the admin's to name, Rook's agent asked the cluster: \
-     install with --set monitors=10.0.0.1:6789,10.0.0.2:6789";
+pub(super) const MONITORS_ARE_NAMED: &str = "the admin must name the monitors, for which Rook's agent asked the \
+     cluster: install with --set monitors=10.0.0.1:6789,10.0.0.2:6789";
 /// Deviation: the admin has to give the key as well.
-pub(super) const KEY_IS_NAMED: &str = "so is the key, for volumes without a Secret: install with --settings, where \
-     options have it as key, and name the monitors in policy.servers too, so that no volume takes it elsewhere";
+pub(super) const KEY_IS_NAMED: &str = "for volumes without a Secret, the admin must name the key as well: install with \
+     --settings, with the key in options.key, and name the monitors in policy.servers too, so that no volume sends it \
+     elsewhere";
 
 /// `ceph.rook.io/rook`, for file systems.
 pub(super) const ROOK: Profile = Profile {
@@ -146,9 +147,9 @@ pub(super) const ROOK: Profile = Profile {
     deviations: &[
         MONITORS_ARE_NAMED,
         KEY_IS_NAMED,
-        "mountSecret has no effect: kubelet gives a driver no Secret but that in secretRef, of type ceph.rook.io/rook",
+        "mountSecret has no effect: kubelet gives a driver only the Secret in secretRef, of type ceph.rook.io/rook",
         "block volumes, which Rook's agent served under the same name, are refused",
-        "names of later versions end in Rook's namespace: install ceph.rook.io/rook-ceph=cephfs",
+        "driver names of later versions end in Rook's namespace: install ceph.rook.io/rook-ceph=cephfs",
     ],
     example: &[("fsName", "myfs"), ("path", "/jupyter"), ("monitors", "10.0.0.1:6789,10.0.0.2:6789")],
     example_secret: &["key"],
@@ -158,33 +159,33 @@ pub(super) const ROOK: Profile = Profile {
 const ROOK_KEYS: &[Key] = &[
     key("fsName", "fsName", "the file system"),
     key("path", "path", "the directory; the default is the root"),
-    key("mountUser", "user", "who logs in"),
+    key("mountUser", "user", "user name"),
     other("key", "the key of that user, in the side file"),
     other("mountSecret", "no effect: the key is in the Secret of secretRef"),
-    other("clusterNamespace", "no effect: monitors say which cluster it is"),
-    other("clusterName", "no effect: monitors say which cluster it is"),
+    other("clusterNamespace", "no effect: monitors determine the cluster"),
+    other("clusterName", "no effect: monitors determine the cluster"),
     other("image", "refused: it is a block volume"),
 ];
 
-const READ_ONLY: Key = other("readOnly", "whether nothing may be written");
+const READ_ONLY: Key = other("readOnly", "makes the volume read-only");
 
 /// Fields of Kubernetes' own `cephfs` volumes, which were removed in 1.31.
 pub(super) const CEPHFS: Profile = Profile {
     name: "kubernetes.io/cephfs",
     driver: &Cephfs,
-    summary: "a directory of a Ceph file system, as Kubernetes itself had it up to 1.30",
+    summary: "a directory of a Ceph file system, as in Kubernetes up to 1.30",
     keys: &[
         key("monitors", "monitors", "a comma list, or an array in a string"),
         key("path", "path", "the directory; the default is the root"),
-        key("user", "user", "who logs in"),
+        key("user", "user", "user name"),
         other("secretFile", "no effect: the key is in the Secret of secretRef"),
         READ_ONLY,
     ],
     secrets: &[key("key", "key", "the user's key")],
     quirks: &[Quirk::ReadOnlyIf("readOnly")],
     deviations: &[
-        "no file of the node is read for a volume: put what secretFile holds into a Secret, as key, of type \
-         kubernetes.io/cephfs",
+        "no file of the node is read for a volume: put the content of secretFile into a Secret of type \
+         kubernetes.io/cephfs, as key",
     ],
     example: &[("monitors", "10.16.154.78:6789,10.16.154.82:6789"), ("path", "/web"), ("user", "admin")],
     example_secret: &["key"],
@@ -195,11 +196,11 @@ pub(super) const CEPHFS: Profile = Profile {
 pub(super) const GLUSTERFS: Profile = Profile {
     name: "kubernetes.io/glusterfs",
     driver: &Glusterfs,
-    summary: "a Gluster volume, as Kubernetes itself had it up to 1.25",
+    summary: "a Gluster volume, as in Kubernetes up to 1.25",
     keys: &[
         other("endpoints", "no effect: name the servers instead"),
         other("endpointsNamespace", "no effect: name the servers instead"),
-        key("path", "volume", "the volume, and the directory in it if not all of it is meant"),
+        key("path", "volume", "the volume, optionally with a directory in it"),
         READ_ONLY,
     ],
     quirks: &[
@@ -212,7 +213,7 @@ pub(super) const GLUSTERFS: Profile = Profile {
         Quirk::ReadOnlyIf("readOnly"),
     ],
     deviations: &[
-        "endpoints have no effect: servers names their addresses, in the volume or by install --set \
+        "endpoints have no effect: put their addresses into servers, in the volume or by install --set \
          servers=10.0.0.1,10.0.0.2",
     ],
     example: &[("servers", "10.0.0.1,10.0.0.2"), ("path", "web")],

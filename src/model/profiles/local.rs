@@ -13,18 +13,17 @@ pub(super) const LOOP: Profile = Profile {
     attach: Some(Device::Option("file")),
     quirks: &[Quirk::FileOnShare, Quirk::TruncateSize("size")],
     deviations: &[
-        "files lie below policy.imageRoots, /var/lib/flexvol/images if the admin names none: install with \
-         --set 'policy.imageRoots=[\"/DIRECTORY\"]' for the directory of the files there are",
-        "fsck does what its name says: true checks before the first mount, the default; theirs checked only \
-         when it was false",
+        "files lie below policy.imageRoots, by default /var/lib/flexvol/images: install with --set \
+         'policy.imageRoots=[\"/DIRECTORY\"]' for a directory of existing files",
+        "fsck: true, the default, checks before the first mount; the original checked only when it was false",
         "fsck fixes what is safe to fix, whatever fsckOptions say",
-        "mmp and mmpUpdateInterval have no effect: theirs set it only when it was false; a file must not be \
+        "mmp and mmpUpdateInterval have no effect: the original set mmp only when it was false; a file must not be \
          used on two nodes at once",
-        "mount_options are applied; theirs read them and forgot",
-        "allocate has no effect, as with theirs: say allocation: full to reserve the blocks of a new file",
-        "mount attaches the device and the last unmount lets it go: attach, waitforattach and mountdevice do nothing",
+        "mount_options are applied; the original ignored them",
+        "allocate has no effect, as in the original: set allocation: full to reserve the blocks of a new file",
+        "mount attaches the device and the last unmount detaches it: attach, waitforattach and mountdevice do nothing",
         "a file is formatted only if every byte of it is zero, not if blkid recognises nothing",
-        "a loop device serves the file, also where theirs was a network block device of qemu-nbd: both take it as raw",
+        "a loop device serves the file, also where the original used qemu-nbd: both treat it as raw",
     ],
     example: &[("file", "/srv/kube-volumes/test"), ("size", "1g")],
     ..PLAIN
@@ -32,8 +31,8 @@ pub(super) const LOOP: Profile = Profile {
 
 const LOOP_KEYS: &[Key] = &[
     key("file", "file", "the image; with share, its path below that"),
-    other("share", "the directory the file lies below, where something must be mounted"),
-    key("size", "size", "of a file that is made, as truncate(1) takes it: 1g and 1G are 2^30 bytes"),
+    other("share", "a directory above the file, where something must be mounted"),
+    key("size", "size", "size of a new file, as for truncate(1): 1g and 1G are 2^30 bytes"),
     key("fsck", "fsck", "check the file system before it is mounted"),
     key("mount_options", "mountOptions", "comma list of mount options"),
     other("fsckOptions", "no effect"),
@@ -57,10 +56,11 @@ pub(super) const LOCAL_STORAGE: Profile = Profile {
     defaults: &[("create", "true")],
     quirks: &[Quirk::DirectoryOfVolume],
     deviations: &[
-        "the admin allows the directory: install with --set 'policy.bindRoots=[\"/srv/local\"]', and \
-         \"/srv/file-sync\" if volumes say file-sync",
-        "mode and owner are given to a directory that is made; one that exists keeps its own",
-        "namespace, volume and pod must be plain names: theirs took any with one plain character in it, .. included",
+        "the admin must allow the directory: install with --set 'policy.bindRoots=[\"/srv/local\"]', and \
+         \"/srv/file-sync\" if volumes set file-sync",
+        "mode and owner apply to a new directory; an existing one keeps its own",
+        "namespace, volume and pod must be plain names: the original took any with one plain character in it, .. \
+         included",
         "a volume may not name its source itself",
     ],
     example: &[("volume-uid", "33"), ("volume-gid", "33"), ("volume-mode", "0750")],
@@ -72,8 +72,8 @@ const LOCAL_STORAGE_KEYS: &[Key] = &[
     key("volume-gid", "gid", "group of the directory"),
     key("volume-mode", "mode", "mode of the directory"),
     other("pvc-name", "name of the directory instead of the volume's"),
-    other("file-sync", "anything: below /srv/file-sync instead of /srv/local"),
-    other("pod-local", "anything but false: a directory for each pod, below the volume's"),
+    other("file-sync", "any value: below /srv/file-sync instead of /srv/local"),
+    other("pod-local", "any value but false: a directory for each pod, below the volume's"),
 ];
 
 /// `k8s/dummy`: memory, for tests.
@@ -83,7 +83,7 @@ pub(super) const DUMMY: Profile = Profile {
     summary: "memory of the node, for tests of a cluster",
     deviations: &[
         "the volume is empty: no index.html is written into it",
-        "the options of tmpfs are understood, such as size; theirs has none",
+        "the options of tmpfs are supported, such as size; the original has none",
     ],
     ..PLAIN
 };
@@ -99,8 +99,8 @@ pub(super) const RANCHER_SECRETS: Profile = Profile {
         other("mountOpts", "no effect: the memory is as large as the files, and read-only"),
     ],
     deviations: &[
-        "what the file holds comes from the Secret in secretRef, of type rancher/secrets: theirs asked a bridge of \
-         Rancher 1, which is no more",
+        "the content of the file comes from the Secret in secretRef, of type rancher/secrets: the original asked a \
+         bridge of Rancher 1, which no longer exists",
     ],
     example: &[("name", "token")],
     example_secret: &["token"],

@@ -8,7 +8,7 @@ use crate::drivers::lvm::Lvm;
 const WORDS: &[Word] = &[Word("nobarrier", To::Nothing), Word("barrier", To::Always)];
 
 const BARRIERS: &str =
-    "nobarrier has no effect: kernels have lost it, and a power failure would cost the file system";
+    "nobarrier has no effect: kernels no longer have it, and a power failure would destroy the file system";
 
 const VOLUME: [Key; 2] =
     [key("volumeID", "volume", "the logical volume"), key("volumegroup", "volumeGroup", "its volume group")];
@@ -18,15 +18,15 @@ pub(super) const LVM: Profile = Profile {
     name: "kubernetes.io/lvm",
     driver: &Lvm::DRIVER,
     summary: "a logical volume of the node",
-    keys: &[VOLUME[0], VOLUME[1], other("size", "no effect: the volume must be there")],
+    keys: &[VOLUME[0], VOLUME[1], other("size", "no effect: the volume must exist")],
     attach: Some(Device::Ours),
     quirks: &[Quirk::Dropped("size"), Quirk::Words(WORDS)],
     deviations: &[
-        "attach needs neither LVM nor the node: a controller-manager answers with a name alone",
-        "a volume that was not active is made inactive by the last unmount",
-        "a volume that another node uses is refused: a tag of it names the node",
+        "attach needs neither LVM nor the node: a controller-manager only answers with a name",
+        "the last unmount deactivates a volume that was not active before",
+        "a volume in use by another node is refused: a tag on it names the node",
         "a device is formatted only if every byte of it is zero, not if blkid recognises nothing",
-        "mountoptions are understood",
+        "mountoptions are supported",
         BARRIERS,
     ],
     example: &[("volumeID", "vol1"), ("size", "1000m"), ("volumegroup", "kube_vg")],
@@ -43,16 +43,16 @@ pub(super) const CREATED: Profile = Profile {
         key(
             "size",
             "size",
-            "of a volume that is made, as lvcreate takes it: 10g and 10G are 10 GiB, 1000 is 1000 MiB",
+            "size of a new volume, as for lvcreate: 10g and 10G are 10 GiB, 1000 is 1000 MiB",
         ),
         key("thinpool", "thinPool", "make it in this thin pool"),
         key("mountoptions", "mountOptions", "comma list of mount options"),
     ],
     quirks: &[Quirk::LvmSize("size"), Quirk::Words(WORDS)],
     deviations: &[
-        "attach makes nothing: the volume is made on the node that mounts it first",
-        "a volume that was not active is made inactive by the last unmount",
-        "a volume that another node uses is refused: a tag of it names the node",
+        "attach creates nothing: the first node that mounts the volume creates it",
+        "the last unmount deactivates a volume that was not active before",
+        "a volume in use by another node is refused: a tag on it names the node",
         "a device is formatted only if every byte of it is zero, not if blkid recognises nothing",
         BARRIERS,
     ],
@@ -63,16 +63,16 @@ pub(super) const CREATED: Profile = Profile {
 /// `angeloxx/lvm`: a logical volume that several nodes see.
 pub(super) const SHARED: Profile = Profile {
     name: "angeloxx/lvm",
-    summary: "a logical volume that several nodes see, one at a time",
+    summary: "a logical volume that several nodes can use, one at a time",
     deviations: &[
-        "a tag of the volume names the node that uses it, as with theirs, but without a time: no daemon has to refresh \
-         it, and the tag of a node that is gone is the admin's to remove, by the command that the refusal names",
-        "neither driver heeds the other's tags: take it over on all nodes while no volume is in use",
-        "getvolumename is not supported: kubelet makes nothing of its answer",
-        "attach needs neither LVM nor the node: a controller-manager answers with a name alone",
-        "a volume that was not active is made inactive by the last unmount",
+        "a tag on the volume names the node that uses it, as in the original, but without a time: no daemon has to \
+         refresh it, and the admin must remove the tag of a lost node, by the command in the error message",
+        "neither driver reads the other's tags: take over on all nodes while no volume is in use",
+        "getvolumename is not supported: kubelet does not use its answer",
+        "attach needs neither LVM nor the node: a controller-manager only answers with a name",
+        "the last unmount deactivates a volume that was not active before",
         "a device is formatted only if every byte of it is zero, not if blkid recognises nothing",
-        "mountoptions are understood",
+        "mountoptions are supported",
         BARRIERS,
     ],
     example: &[("volumeID", "sharelv"), ("volumegroup", "sharevg")],

@@ -199,10 +199,10 @@ pub const ALL: &[&Profile] = &[
 
 /// Intended differences from every other driver.
 pub const DEVIATIONS: &[&str] = &[
-    "mount and unmount may be repeated at any time, and a mount that fails leaves nothing",
-    "read-only wins, whoever asks for it",
+    "mount and unmount are idempotent, and a mount that fails leaves nothing behind",
+    "read-only wins, wherever it is set",
     "set-user-id bits and devices work only where policy.allowSuid and policy.allowDev say so",
-    "a mount option that our driver does not have on its list is refused",
+    "a mount option that is not on our driver's list is refused",
     "no secret is in arguments or environments of programs, in messages, logs or the mount table",
 ];
 

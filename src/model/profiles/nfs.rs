@@ -31,7 +31,7 @@ const NFS: Profile = Profile {
     ..PLAIN
 };
 
-const LOCKS: &str = "with version 3 locks are kept on the node, unless mountOptions says lock";
+const LOCKS: &str = "with version 3, locks are local to the node, unless mountOptions has lock";
 
 /// `k8s/nfs`.
 pub(super) const K8S: Profile = Profile {
@@ -41,8 +41,8 @@ pub(super) const K8S: Profile = Profile {
         key("server", "server", "name or address of the server"),
         key("share", "path", "the exported directory, with or without a slash before it"),
         key("protocol", "protocol", "tcp or udp"),
-        other("atime", "whether access times are written"),
-        other("readonly", "whether nothing may be written"),
+        other("atime", "write access times"),
+        other("readonly", "makes the volume read-only"),
     ],
     quirks: &[
         Quirk::LeadingSlash("path"),
@@ -52,9 +52,9 @@ pub(super) const K8S: Profile = Profile {
         Quirk::Words(WORDS),
     ],
     deviations: &[
-        "protocol, atime and readonly do what they say; theirs read them and forgot",
-        "read-only is honoured; theirs always mounted to write",
-        "mountOptions is understood, and hard in it takes soft back",
+        "protocol, atime and readonly take effect; the original ignored them",
+        "read-only is honoured; the original always mounted read-write",
+        "mountOptions is supported, and hard in it overrides soft",
         LOCKS,
     ],
     example: &[("server", "nfs.example.com"), ("share", "exports/web")],
@@ -70,7 +70,7 @@ pub(super) const BESTGOPHER: Profile = Profile {
         key("path", "path", "the exported directory"),
         key("protocol", "protocol", "tcp or udp"),
         other("atime", "0, the default, writes no access times"),
-        other("readonly", "whether nothing may be written"),
+        other("readonly", "makes the volume read-only"),
     ],
     quirks: &[
         Quirk::LeadingSlash("path"),
@@ -79,8 +79,8 @@ pub(super) const BESTGOPHER: Profile = Profile {
         Quirk::Words(WORDS),
     ],
     deviations: &[
-        "atime and readonly may be written as kubelet sends them, as text; theirs failed at anything but a number",
-        "unmount works; theirs waited for a verb that kubelet does not have",
+        "atime and readonly may be text, as kubelet sends them; the original accepted only numbers",
+        "unmount works; the original expected a verb that kubelet does not have",
         LOCKS,
     ],
     example: &[("server", "172.16.58.5"), ("path", "/data")],
@@ -96,11 +96,11 @@ pub(super) const ALICLOUD: Profile = Profile {
     defaults: &[("path", "/"), ("version", "3"), ("mode", "0755")],
     quirks: &[Quirk::NasOptions, Quirk::Words(WORDS), Quirk::MadeBelow(&["/share", "/"])],
     deviations: &[
-        "a path that is missing is made by way of / (of /share for one below that), which the server must export for that",
-        "mode is that of a directory that is made: what is there keeps its own",
-        "nothing of the node is changed: no sysctl, no package",
-        "the server is asked on its own port; option port names another, connectTimeout: 0 asks nothing",
-        "unmount never tears a volume from under its users because the server is away",
+        "a missing path is made through / (through /share for one below that), which the server must export for this",
+        "mode applies to a new directory: an existing one keeps its own",
+        "nothing on the node is changed: no sysctl, no package",
+        "the server is probed on its own port; option port sets another, connectTimeout: 0 turns the probe off",
+        "unmount never force-unmounts a volume in use because its server does not answer",
     ],
     example: &[("server", "id.cn-hangzhou.nas.aliyuncs.com"), ("path", "/k8s"), ("vers", "4.0")],
     ..NFS
@@ -113,10 +113,11 @@ pub(super) const CDS: Profile = Profile {
     defaults: &[("path", "/nfsshare"), ("version", "3"), ("mode", "0755")],
     quirks: &[Quirk::NasOptions, Quirk::Words(WORDS), Quirk::MadeBelow(&["/nfsshare", "/"])],
     deviations: &[
-        "a path that is missing is made by way of /nfsshare if it is below that, else of /, which the server must export for that",
-        "mode is that of a directory that is made: what is there keeps its own",
-        "nothing of the node is changed: no sysctl, no package",
-        "unmount never tears a volume from under its users because the server is away",
+        "a missing path is made through /nfsshare if it is below that, else through /, which the server must export \
+         for this",
+        "mode applies to a new directory: an existing one keeps its own",
+        "nothing on the node is changed: no sysctl, no package",
+        "unmount never force-unmounts a volume in use because its server does not answer",
     ],
     example: &[("server", "10.0.0.5"), ("path", "/nfsshare/web")],
     ..ALICLOUD
@@ -126,10 +127,10 @@ const NAS: &[Key] = &[
     key("server", "server", "name of the mount target"),
     key("path", "path", "the directory to mount"),
     key("vers", "version", "3, 4.0 or 4.1"),
-    key("mode", "mode", "three octal digits: the mode of a directory that is made"),
+    key("mode", "mode", "three octal digits: the mode of a new directory"),
     key(
         "options",
         "mountOptions",
-        "comma list of options of mount.nfs; none for none; else those the version needs",
+        "comma list of options of mount.nfs, or none; the default is what the version needs",
     ),
 ];

@@ -8,22 +8,22 @@ use crate::drivers::rbd::Rbd;
 pub(super) const RBD: Profile = Profile {
     name: "kubernetes.io/rbd",
     driver: &Rbd::DRIVER,
-    summary: "an image of a Ceph cluster, as Kubernetes itself had it up to 1.30",
+    summary: "an image of a Ceph cluster, as in Kubernetes up to 1.30",
     keys: &[
         key("monitors", "monitors", "a comma list, or an array in a string"),
         key("pool", "pool", "the pool"),
         key("image", "image", "the image"),
-        key("user", "user", "who logs in"),
+        key("user", "user", "user name"),
         key("keyring", "keyring", "a file of the node with the key, instead of a Secret"),
-        other("readOnly", "whether nothing may be written"),
+        other("readOnly", "makes the volume read-only"),
     ],
     secrets: &[key("key", "key", "the user's key")],
     attach: Some(Device::Ours),
     quirks: &[Quirk::ReadOnlyIf("readOnly")],
     deviations: &[
-        "without a Secret keyring must be given, such as /etc/ceph/keyring: kubelet shows a Secret to mount alone, so \
-         that its absence says nothing to the other verbs",
-        "a Secret of type kubernetes.io/rbd is what it was; one in another namespace has to be copied",
+        "without a Secret, keyring must be given, such as /etc/ceph/keyring: kubelet passes a Secret only to mount, so \
+         the other verbs cannot tell whether there is one",
+        "a Secret of type kubernetes.io/rbd works as before; one in another namespace has to be copied",
         "a device is formatted only if every byte of it is zero",
         "an image that another node has mapped for writing is refused",
     ],
@@ -41,9 +41,9 @@ pub(super) const ROOK: Profile = Profile {
     secrets: &[key("key", "key", "the user's key, as ceph auth get-key prints it")],
     quirks: &[Quirk::KeyAsSecret("key", "key"), ROOK_S_MONITORS],
     deviations: &[
-        "Rook's driver is called ceph.rook.io/ and its namespace, rook.io/ before, and served block volumes and file \
-         systems under that one name: install ceph.rook.io/rook-ceph=rbd where they are block volumes, =cephfs where \
-         they are file systems; ceph.rook.io/rook alone means cephfs",
+        "Rook's driver is called ceph.rook.io/NAMESPACE, before that rook.io/NAMESPACE, and served block volumes and \
+         file systems under that one name: install ceph.rook.io/rook-ceph=rbd for block volumes, =cephfs for file \
+         systems; ceph.rook.io/rook alone means cephfs",
         MONITORS_ARE_NAMED,
         KEY_IS_NAMED,
         "a device is formatted only if every byte of it is zero",
@@ -60,11 +60,11 @@ pub(super) const ROOK: Profile = Profile {
 const ROOK_KEYS: &[Key] = &[
     key("image", "image", "the image"),
     key("blockPool", "pool", "the pool"),
-    key("pool", "pool", "the same, as it was before"),
-    key("mountUser", "user", "who logs in"),
+    key("pool", "pool", "older name of blockPool"),
+    key("mountUser", "user", "user name"),
     other("key", "the key of that user, in the side file"),
-    other("clusterNamespace", "no effect: monitors say which cluster it is"),
-    other("clusterName", "no effect: monitors say which cluster it is"),
-    other("storageClass", "no effect: the image is there"),
-    other("dataBlockPool", "no effect: the image knows where its data is"),
+    other("clusterNamespace", "no effect: monitors determine the cluster"),
+    other("clusterName", "no effect: monitors determine the cluster"),
+    other("storageClass", "no effect: the image already exists"),
+    other("dataBlockPool", "no effect: the image itself names its data pool"),
 ];

@@ -14,13 +14,13 @@ pub(super) const GIT_LIVE: Profile = Profile {
         other("interval", "no effect: a clone stays as it is"),
     ],
     secrets: &[
-        key("username", "username", "who logs in to the server"),
+        key("username", "username", "user name for the server"),
         key("password", "password", "the password or a token"),
     ],
     deviations: &[
-        "a volume does not follow its branch: a pod has what was there when it was started, and interval has no effect",
-        "name and password of the Secret are used, and on no command line: theirs failed with any",
-        "unmount removes the clone and nothing else: theirs removed whatever was in the directory",
+        "a volume does not follow its branch: it stays as it was when the pod started, and interval has no effect",
+        "name and password of the Secret are used, never on a command line: the original failed with any",
+        "unmount removes the clone and nothing else: the original removed whatever was in the directory",
     ],
     example: &[("repo", "https://git.example.com/web.git"), ("branch", "main"), ("interval", "1h 30s")],
     ..PLAIN
@@ -37,9 +37,9 @@ pub(super) const GITREPO: Profile = Profile {
     ],
     secrets: &[key("sshKey", "ssh-privatekey", "private key in OpenSSH's form")],
     deviations: &[
-        "each pod has a clone of its own, gone with it: theirs had one for all in hostTarget on the node",
-        "an SSH server must be who it says it is: install with --set 'hostKey=ssh-ed25519 AAAA…', or with \
-         --set hostKeyCheck=off on a network that is trusted",
+        "each pod has its own clone, removed with it: the original had one for all in hostTarget on the node",
+        "the host key of an SSH server is checked: install with --set 'hostKey=ssh-ed25519 AAAA…', or with --set \
+         hostKeyCheck=off on a trusted network",
     ],
     example: &[("repo", "https://git.example.com/web.git"), ("hostTarget", "/data/images")],
     ..PLAIN

@@ -40,17 +40,17 @@ pub(super) const BLOBFUSE: Profile = Profile {
         key("accountname", "accountname", "the storage account"),
         key("accountkey", "accountkey", "its key"),
         key("accountsastoken", "accountsastoken", "a shared access signature instead of the key"),
-        key("blobendpoint", "blobendpoint", "where the store is, of another cloud than Azure's public one"),
+        key("blobendpoint", "blobendpoint", "URL of the store, for a cloud other than Azure's public one"),
     ],
     fs_group: FsGroupUse::Ignored,
     quirks: &[Quirk::ShellWords, Quirk::Words(BLOBFUSE_WORDS)],
     deviations: &[
-        "each volume has a cache of its own that goes with it: theirs let volumes with one tmppath share one, which \
-         destroyed files",
-        "blobfuse2 serves the volume, theirs was blobfuse: of the words in mountoptions those have an effect that \
-         blobfuse2 has too",
+        "each volume has its own cache, removed with it: in the original, volumes with the same tmppath shared one, \
+         which destroyed files",
+        "blobfuse2 serves the volume instead of blobfuse: only words in mountoptions that blobfuse2 has too take \
+         effect",
         "the Secret needs either accountkey or accountsastoken: no identity of the node is used",
-        "leftovers of a volume are never removed with what is in them",
+        "leftovers of a volume are never removed with their content",
     ],
     example: &[
         ("container", "CONTAINER-NAME"),
@@ -100,12 +100,12 @@ pub(super) const OSS: Profile = Profile {
         key("bucket", "bucket", "the bucket"),
         key("url", "endpoint", "the store; without a scheme it is https"),
         key("otherOpts", "mountOptions", "words for ossfs: -o max_stat_cache_size=0 -o umask=0022"),
-        other("akId", "name of the access key, which belongs into the Secret"),
-        other("akSecret", "the access key, which belongs into the Secret"),
+        other("akId", "access key ID, which belongs in the Secret"),
+        other("akSecret", "secret access key, which belongs in the Secret"),
     ],
     secrets: &[
-        key("akId", "accessKeyID", "name of the access key"),
-        key("akSecret", "secretAccessKey", "the access key"),
+        key("akId", "accessKeyID", "the access key ID"),
+        key("akSecret", "secretAccessKey", "the secret access key"),
     ],
     any_case: true,
     // The store knows buckets by host name only.
@@ -117,11 +117,11 @@ pub(super) const OSS: Profile = Profile {
         Quirk::Words(S3FS),
     ],
     deviations: &[
-        "s3fs speaks to the store as to one of S3: theirs was a program of its own, ossfs",
-        "a url without a scheme means https, theirs meant http",
+        "s3fs accesses the store by the S3 protocol: the original used ossfs",
+        "a url without a scheme means https; in the original it meant http",
         "no credentials of the node are used: a volume without keys is refused",
-        "a pod's fsGroup may read and write all files and kubelet does not chown them, which copies each object: \
-         --set fsGroup=true lets it",
+        "a pod's fsGroup may read and write all files, and kubelet does not chown them, as that copies each object: \
+         --set fsGroup=true enables it",
     ],
     example: &[
         ("bucket", "sigma-python"),
@@ -139,10 +139,10 @@ pub(super) const IBM: Profile = Profile {
     summary: "a bucket of IBM Cloud Object Storage",
     keys: IBM_KEYS,
     secrets: &[
-        key("access-key", "accessKeyID", "name of the access key"),
-        key("secret-key", "secretAccessKey", "the access key"),
-        key("api-key", "api-key", "a key of IBM's IAM, which counts more"),
-        other("service-instance-id", "no effect: s3fs does without"),
+        key("access-key", "accessKeyID", "the access key ID"),
+        key("secret-key", "secretAccessKey", "the secret access key"),
+        key("api-key", "api-key", "a key of IBM's IAM, which overrides the access key"),
+        other("service-instance-id", "no effect: s3fs does not need it"),
         other("ca-bundle-crt", "no effect: the node must trust the store's certificate"),
     ],
     any_case: true,
@@ -161,11 +161,11 @@ pub(super) const IBM: Profile = Profile {
         Quirk::ReadOnlyAs("access-mode", "ReadOnlyMany"),
     ],
     deviations: &[
-        "what is left out is not given to s3fs: theirs gave it zeros",
-        "supportsMetrics is false: df of a store that is gone would hang kubelet",
-        "service-ip has no effect: the node finds the store by its name",
+        "options that are left out are not passed to s3fs: the original passed zeros",
+        "supportsMetrics is false: df of an unreachable store would hang kubelet",
+        "service-ip has no effect: the node looks up the store by its name",
         "ca-bundle-crt has no effect: let the node trust the store's certificate",
-        "debug-level and curl-debug have no effect: what s3fs would print then holds what it signs with",
+        "debug-level and curl-debug have no effect: with them, s3fs would print what it signs with",
     ],
     example: &[
         ("bucket", "web"),
@@ -179,10 +179,10 @@ pub(super) const IBM: Profile = Profile {
 
 const IBM_KEYS: &[Key] = &[
     key("bucket", "bucket", "the bucket"),
-    key("object-path", "prefix", "what the names of the objects begin with"),
-    key("object-store-endpoint", "endpoint", "where the store is; endpoint counts less"),
-    key("object-store-storage-class", "region", "its region; region counts less"),
-    key("iam-endpoint", "iamEndpoint", "who turns an API key into a token"),
+    key("object-path", "prefix", "prefix of the names of the objects"),
+    key("object-store-endpoint", "endpoint", "URL of the store; it overrides endpoint"),
+    key("object-store-storage-class", "region", "its region; it overrides region"),
+    key("iam-endpoint", "iamEndpoint", "server that turns an API key into a token"),
     other("access-mode", "ReadOnlyMany makes the volume read-only"),
     other("chunk-size-mb", "multipart_size of s3fs"),
     other("parallel-count", "parallel_count of s3fs"),
@@ -193,13 +193,13 @@ const IBM_KEYS: &[Key] = &[
     other("connect-timeout", "connect_timeout of s3fs, in seconds"),
     other("readwrite-timeout", "readwrite_timeout of s3fs, in seconds"),
     other("tls-cipher-suite", "cipher_suites of s3fs; default leaves them to it"),
-    other("kernel-cache", "whether the kernel keeps files that are closed"),
+    other("kernel-cache", "keep closed files in the kernel's cache"),
     other("auto_cache", "the same, as long as they do not change"),
-    other("use-xattr", "whether files have extended attributes"),
+    other("use-xattr", "support extended attributes"),
     other("add-mount-param", "further options of s3fs, between commas or spaces"),
     other("debug-level", "no effect: s3fs prints what is wrong"),
     other("curl-debug", "no effect: secrets would be printed"),
-    other("service-ip", "no effect: the node finds the store by its name"),
+    other("service-ip", "no effect: the node looks up the store by its name"),
 ];
 
 const IBM_WORDS: &[(&str, &str)] = &[
@@ -239,11 +239,11 @@ pub(super) const GCS: Profile = Profile {
         Quirk::WithoutSecret("service_account_credentials", "backend.anonymous", "true"),
     ],
     deviations: &[
-        "rclone serves the volume, theirs was gcsfuse: files are written from the beginning to the end, unless \
-         mountOptions have vfs-cache-mode=writes",
-        "the identity of the node is never used: without service_account_credentials in the Secret only a bucket \
-         that anybody may read can be",
-        "each volume is a mount of its own at its place: theirs put a symlink there, to a mount that volumes shared",
+        "rclone serves the volume instead of gcsfuse: files are written from beginning to end, unless mountOptions \
+         have vfs-cache-mode=writes",
+        "the identity of the node is never used: without service_account_credentials in the Secret, only public \
+         buckets can be used",
+        "each volume is its own mount at its target: the original put a symlink there, to a mount that volumes shared",
     ],
     example: &[("bucket", "web"), ("subPath", "html")],
     example_secret: &["service_account_credentials"],

@@ -21,26 +21,26 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What both ways have in common.
+/// Options of both directions.
 #[derive(Args)]
 struct Way {
-    /// Where plans that were begun, and the lease against two runs, are kept
+    /// Namespace of started plans, and of the lease that prevents parallel runs
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     keep_in: String,
-    /// How many groups may be stopped at the same time
+    /// Groups that may be stopped at the same time
     #[arg(long, value_name = "N", default_value = "1")]
     max_unavailable: usize,
-    /// How long pods may take to end
+    /// Seconds to wait for pods to end
     #[arg(long, value_name = "SECONDS", default_value = "600")]
     stop_timeout: u64,
-    /// How long pods may take to be ready again; 0 does not wait
+    /// Seconds to wait for pods to be ready again; 0 does not wait
     #[arg(long, value_name = "SECONDS", default_value = "600")]
     ready_timeout: u64,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Carry out a plan, or go on with it
+/// Carry out a plan, or continue it
 #[derive(Args)]
 #[command(after_help = "\
 Group by group: the reclaim policy becomes Retain, the workloads are stopped, and once nobody uses a volume it is made
@@ -56,33 +56,33 @@ pub(super) struct Apply {
     /// The plan
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Only so many groups, for you to look at
+    /// Only N groups, for you to check
     #[arg(long, value_name = "N")]
     canary: Option<usize>,
     #[command(flatten)]
     way: Way,
 }
 
-/// Make the volumes of a migration again as they were, however far it is
+/// Restore the original volumes of a migration, whether finished or not
 #[derive(Args)]
 pub(super) struct Rollback {
     /// The plan's file, or the id that status names
     #[arg(value_name = "FILE|ID")]
     plan: PathBuf,
-    /// Only so many groups
+    /// Only N groups
     #[arg(long, value_name = "N")]
     canary: Option<usize>,
     #[command(flatten)]
     way: Way,
 }
 
-/// Show which migrations have begun, and how far each volume is
+/// Show started migrations, and the state of each volume
 #[derive(Args)]
 pub(super) struct Status {
-    /// Only this one: its file or its id
+    /// Only this plan: its file or its id
     #[arg(value_name = "FILE|ID")]
     plan: Option<PathBuf>,
-    /// Where plans that were begun are kept
+    /// Namespace of started plans
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     keep_in: String,
     #[command(flatten)]

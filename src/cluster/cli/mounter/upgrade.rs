@@ -16,10 +16,10 @@ use std::time::Duration;
 
 /// Replace the mount pod of a node: its volumes are drained first, so that none breaks
 ///
-/// What a mount pod serves ends with it. So the node gets a taint that evicts the pods which use
-/// its volumes (others without a toleration, too, and no `PodDisruptionBudget` hinders that), the
-/// pod is deleted once it serves nothing, its DaemonSet makes a new one, and the taint is removed
-/// when that answers. If it is killed, the next run completes the work.
+/// The volumes that a mount pod serves end with it. So the node gets a taint that evicts the pods
+/// that use them (and others without a toleration; no `PodDisruptionBudget` prevents that). The
+/// mount pod is deleted once it serves nothing, its DaemonSet creates a new one, and the taint is
+/// removed when that one answers. If this command is killed, the next run completes the work.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -30,24 +30,22 @@ pub(super) struct UpgradeNode {
     /// The node
     #[arg(long, value_name = "NODE")]
     node: String,
-    /// The DaemonSet, where the node has mount pods of several
+    /// DaemonSet, if the node has mount pods of several
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The namespace of the DaemonSet [default: any]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Only say what would be done
+    /// Only print what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Replace it also where it runs the newest template: its image may be newer under the same
-    /// name
+    /// Replace it even if it runs the newest template: its image may be newer under the same name
     #[arg(long)]
     again: bool,
-    /// Do not ask the pod whether it serves anything: what the API says of the node's pods is
-    /// enough
+    /// Do not ask the pod whether it serves anything: rely on the API's data about the node's pods
     #[arg(long)]
     trust_api: bool,
-    /// Seconds that each wait may take: for the volumes to be unmounted, and for the new pod
+    /// Seconds for each wait: for the volumes to be unmounted, and for the new pod
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
     #[command(flatten)]

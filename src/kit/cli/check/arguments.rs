@@ -22,19 +22,19 @@ const JOBS: usize = 4;
 /// Directories that are empty in a sandbox.
 const HIDDEN: [&str; 3] = ["/run", "/var/run", "/var/lib/kubelet"];
 
-/// Which cases.
+/// Selection of cases.
 #[derive(Args)]
 pub(super) struct Selection {
-    /// Only cases with such an id, in which * stands for anything; may be repeated
+    /// Only cases whose id matches, where * matches anything; may be repeated
     #[arg(short = 't', long = "test", value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// Leave out cases of lower levels, and let all that are left decide the exit status [default:
-    /// all are played, and those that must hold decide]
+    /// Lowest level of the cases to run; all of them decide the exit status [default: all are run,
+    /// and those that must hold decide]
     #[arg(long, value_enum, value_name = "must|should|harden", hide_possible_values = true)]
     level: Option<Upto>,
 }
 
-/// How much a case must matter.
+/// Lowest level of the cases to run.
 #[derive(Clone, Copy, ValueEnum)]
 enum Upto {
     Must,
@@ -52,31 +52,30 @@ impl From<Upto> for Level {
     }
 }
 
-/// What the driver reaches.
+/// Network that the driver reaches.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Reach {
-    /// A loopback device, and nothing else.
+    /// Only a loopback device.
     None,
-    /// What this machine reaches.
+    /// The network that this machine reaches.
     Host,
 }
 
-/// The driver's volume and nature, and how thoroughly to look.
+/// Cases to run and how, the driver's volume, and its traits.
 #[derive(Args)]
 pub(super) struct RunArguments {
     #[command(flatten)]
     selection: Selection,
-    /// How often what is worth repeating is repeated
+    /// Number of repetitions, where repeating is useful
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
     /// Replay the run that printed this seed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How long one call may take before it counts as hanging
+    /// Seconds after which one call counts as hanging
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// How many cases are played at the same time [default: one a CPU, at most 4; with --network
-    /// host one]
+    /// Cases to run in parallel [default: one per CPU, at most 4; with --network host one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
     #[command(flatten)]
@@ -85,12 +84,12 @@ pub(super) struct RunArguments {
     nature: NatureArguments,
 }
 
-/// What would be a fault in another driver.
+/// Traits that would be faults in another driver.
 #[derive(Args)]
 #[command(next_help_heading = "Driver traits")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct NatureArguments {
-    /// With host, the driver reaches what this machine reaches; without it nothing but 127.0.0.1
+    /// Network of the driver: host is what this machine reaches, none is only 127.0.0.1
     #[arg(long, value_enum, value_name = "none|host", default_value = "none", hide_possible_values = true)]
     network: Reach,
     /// Let the driver see this directory or file below /run or /var/lib/kubelet; may be repeated
@@ -100,14 +99,13 @@ struct NatureArguments {
     /// udev
     #[arg(long)]
     make_nodes: bool,
-    /// The value of this option is a list of mount options, in which commas mean something; may be
-    /// repeated
+    /// Option whose value is a comma-separated list of mount options; may be repeated
     #[arg(long, value_name = "KEY")]
     mount_options: Vec<String>,
-    /// Nothing can be written to the volume, whatever a pod asks for
+    /// The volume is read-only, whatever a pod requests
     #[arg(long)]
     read_only_ok: bool,
-    /// What is written is gone after the unmount
+    /// Written data is gone after the unmount
     #[arg(long)]
     ephemeral_ok: bool,
     /// One pod at a time has the volume

@@ -7,7 +7,7 @@ use clap::Args;
 use flexvol_terminal::screen::Screen;
 use std::process::ExitCode;
 
-/// List the cases: what holds of a driver that passes
+/// List the cases, and what each requires of a driver
 #[derive(Args)]
 #[command(after_help = "\
 Scope: all drivers; those with a volume to mount; that attach; that leave a daemon running; that

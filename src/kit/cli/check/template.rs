@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use flexvol_terminal::screen::Screen;
 use std::process::ExitCode;
 
-/// Print a well-behaved driver in shell, to begin one of your own with
+/// Print a well-behaved driver in shell, as a start for your own
 #[derive(Args)]
 #[command(after_help = "\
 They are the drivers that prove the kit: every case that must hold for them does, and every one that
@@ -18,19 +18,19 @@ Examples:
 
 Exit status: 0.")]
 pub(super) struct Template {
-    /// What it is like
+    /// Kind of driver
     #[arg(value_enum, default_value = "tmpfs")]
     kind: TemplateKind,
 }
 
-/// Which one.
+/// Kinds of templates.
 #[derive(Clone, Copy, ValueEnum)]
 enum TemplateKind {
     /// Memory: mounts and unmounts, takes a secret
     Tmpfs,
     /// A disk in a file: attaches, formats what is blank, grows
     Loop,
-    /// Memory, and a process that serves each mount, as FUSE has
+    /// Memory, and a process that serves each mount, as with FUSE
     Keeper,
 }
 

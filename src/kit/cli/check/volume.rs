@@ -18,11 +18,11 @@ const ROOT: &str = "/var/lib/kubelet";
 /// Vendor of a driver whose directory does not name one.
 const VENDOR: &str = "check.example";
 
-/// Where the volume is described.
+/// Description of the volume.
 #[derive(Args)]
-#[command(next_help_heading = "The volume to mount; without one only what needs none is checked")]
+#[command(next_help_heading = "Volume to mount; without one, only cases that need none are run")]
 pub(super) struct VolumeArguments {
-    /// flexVolume.options as a JSON object, or @FILE; it may hold keys of kubernetes.io/, too
+    /// flexVolume.options as a JSON object, or @FILE; keys of kubernetes.io/ are allowed
     #[arg(long, value_name = "JSON", conflicts_with = "volume")]
     options: Option<String>,
     /// flexVolume.fsType

@@ -26,16 +26,17 @@ const SECRETS: [&str; 6] = [
     "json",
 ];
 
-/// Which cluster, in kubectl's own words.
+/// Selection of the cluster, with the flags of kubectl.
 #[derive(Args)]
 pub(super) struct Cluster {
-    /// Check what a cluster has, by kubectl; kubectl flexvol validate does so without --filename
+    /// Check a cluster's volumes through kubectl, as kubectl flexvol validate does without
+    /// --filename
     #[arg(long = "cluster", conflicts_with = "files")]
     wanted: bool,
-    /// That of this context, as kubectl has it
+    /// Check the cluster of this kubectl context
     #[arg(long, value_name = "NAME", conflicts_with = "files")]
     context: Option<String>,
-    /// That of this file, as kubectl has it
+    /// Check the cluster of this kubeconfig file
     #[arg(long, value_name = "FILE", conflicts_with = "files")]
     kubeconfig: Option<PathBuf>,
 }

@@ -76,7 +76,7 @@ impl Driver for Exec {
     }
 
     fn summary(&self) -> &'static str {
-        "commands of the admin's own, made safe"
+        "the admin's own commands, made safe"
     }
 
     fn hint(&self) -> Option<String> {
