@@ -4,12 +4,15 @@
 use super::program::Budget;
 use super::served::Served;
 use flexvol_protocol::text::one_line;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::task::JoinError;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
+use tracing::Span;
 
 /// Limit for a volume's id in the log.
 const ID_LIMIT: usize = 128;
@@ -46,6 +49,10 @@ impl Asked {
     }
 }
 
+/// Work for a thread. It is the same type for all requests: each type that is handed to a thread
+/// costs several KB of code.
+pub type Job = Box<dyn FnOnce() + Send>;
+
 /// Does the work in a thread that may wait for the kernel, but not for a driver. The work runs to
 /// its end even if the caller gives up.
 pub async fn answer<Q, A>(
@@ -58,8 +65,9 @@ where
     Q: Send + 'static,
     A: Send + 'static,
 {
-    let job = job(served, asked, request, work);
-    finished(tokio::task::spawn_blocking(job).await)
+    let (job, answer) = job(served, asked, request, work);
+    spawn_blocking(job).await.map_err(lost)?;
+    answer.await.map_err(lost)?.map(Response::new)
 }
 
 /// Does work that executes the driver, when it gets a turn. No work stays half done if a caller
@@ -75,43 +83,48 @@ where
     A: Send + 'static,
 {
     let (method, who) = (asked.method, asked.who.clone());
-    let job = job(served, asked, request, work);
-    let place = served.places.enter(method, &who).await?;
-    let job = move || {
-        let _place = place;
-        job()
-    };
-    finished(served.turns.run(job).await)
+    let (job, answer) = job(served, asked, request, work);
+    in_turn(served, method, &who, job).await?;
+    answer.await.map_err(lost)?.map(Response::new)
+}
+
+async fn in_turn(served: &Served, method: &str, who: &str, job: Job) -> Result<(), Status> {
+    let place = served.places.enter(method, who).await?;
+    let job = Box::new(move || {
+        job();
+        drop(place);
+    });
+    served.turns.run(job).await.map_err(lost)
 }
 
 /// Prepares one request, whose time counts from now on.
-fn job<Q: Send + 'static, A>(
+fn job<Q: Send + 'static, A: Send + 'static>(
     served: &Arc<Served>,
     asked: Asked,
     request: Request<Q>,
     work: impl FnOnce(&Served, Q, Budget) -> Result<A, Status> + Send + 'static,
-) -> impl FnOnce() -> Result<A, Status> + Send + 'static {
+) -> (Job, oneshot::Receiver<Result<A, Status>>) {
     let (budget, start) = (Budget::new(allowed(request.metadata())), Instant::now());
     let (served, request) = (Arc::clone(served), request.into_inner());
-    move || {
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let span = tracing::info_span!(
-            "request",
-            id,
-            driver = served.name,
-            method = asked.method,
-            volume = asked.volume
-        );
-        span.in_scope(|| {
-            let result = work(&served, request, budget);
-            finish(&served, asked.method, start.elapsed(), result.as_ref().err());
-            result
-        })
-    }
+    let (send, answer) = oneshot::channel();
+    let job = Box::new(move || {
+        let _span = span(&served, &asked).entered();
+        let result = work(&served, request, budget);
+        finish(&served, asked.method, start.elapsed(), result.as_ref().err());
+        // A caller that has given up does not receive it.
+        drop(send.send(result));
+    });
+    (job, answer)
 }
 
-fn finished<A>(job: Result<Result<A, Status>, JoinError>) -> Result<Response<A>, Status> {
-    job.map_err(|error| Status::internal(format!("the request was lost: {error}")))?.map(Response::new)
+fn span(served: &Served, asked: &Asked) -> Span {
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let Asked { method, volume, .. } = asked;
+    tracing::info_span!("request", id, driver = served.name, method, volume)
+}
+
+fn lost(error: impl Display) -> Status {
+    Status::internal(format!("the request was lost: {error}"))
 }
 
 fn finish(served: &Served, method: &'static str, took: Duration, failed: Option<&Status>) {
