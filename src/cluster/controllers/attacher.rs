@@ -8,7 +8,7 @@
 use super::access;
 use super::api::{self, secrets};
 use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
-use super::driver::{Controller, Driver, Facts, Turns, failed, in_words};
+use super::driver::{Driver, Facts, Turns, failed, in_words};
 use super::published::Published;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
@@ -305,16 +305,14 @@ impl Attacher {
         request: ControllerPublishVolumeRequest,
     ) -> Result<BTreeMap<String, String>, Failure> {
         let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
-        let call = async |mut driver: Controller, request| driver.controller_publish_volume(request).await;
-        let answer = self.driver.call(request, (&self.turns, self.timeout), call).await?;
+        let answer = self.driver.call(request, &self.turns, self.timeout).await?;
         tracing::info!(volume, node, "attached");
         Ok(flexvol_protocol::ordered::filled(answer.publish_context))
     }
 
     async fn unpublish(&self, request: ControllerUnpublishVolumeRequest) -> Result<(), Failure> {
         let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
-        let call = async |mut driver: Controller, request| driver.controller_unpublish_volume(request).await;
-        self.driver.call(request, (&self.turns, self.timeout), call).await?;
+        self.driver.call(request, &self.turns, self.timeout).await?;
         tracing::info!(volume, node, "detached");
         Ok(())
     }

@@ -69,23 +69,25 @@ pub async fn run(client: Client, watches: Watches, driver: Driver, timeout: Dura
 /// Reads from the Events which claims were reported to have unhealthy volumes.
 async fn told_before(client: &Client, source: &str) -> HashMap<String, (String, Instant)> {
     let of = ListParams::default().fields(&format!("source={source}"));
-    let mut events = match Api::<Event>::all(client.clone()).list(&of).await {
+    let events = match Api::<Event>::all(client.clone()).list(&of).await {
         Ok(events) => events.items,
         Err(error) => {
             tracing::warn!(reason = api::reason(&error), "cannot read what was told of volumes");
             return HashMap::new();
         }
     };
-    events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
-    let mut told = HashMap::new();
+    let mut newest: HashMap<_, (_, Option<String>)> = HashMap::new();
     for event in events {
-        let uid = event.involved_object.uid.unwrap_or_default();
-        match event.message.filter(|_| event.reason.as_deref() == Some(ABNORMAL)) {
-            Some(message) => drop(told.insert(uid, (message, Instant::now()))),
-            None => drop(told.remove(&uid)),
+        let time = event.last_timestamp.map(|time| time.0);
+        let message = event.message.filter(|_| event.reason.as_deref() == Some(ABNORMAL));
+        let known = newest.entry(event.involved_object.uid.unwrap_or_default()).or_default();
+        if known.0 <= time {
+            *known = (time, message);
         }
     }
-    told
+    let abnormal =
+        newest.into_iter().filter_map(|(uid, (_, message))| Some((uid, (message?, Instant::now()))));
+    abnormal.collect()
 }
 
 impl Health {

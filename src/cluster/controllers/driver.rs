@@ -12,15 +12,18 @@ use crate::wire::csi::node_service_capability::rpc as node_rpc;
 use crate::wire::csi::plugin_capability::Type as PluginType;
 use crate::wire::csi::plugin_capability::service::Type as Service;
 use crate::wire::csi::{
-    ControllerExpandVolumeRequest, ControllerGetCapabilitiesRequest, ControllerPublishVolumeRequest,
-    ControllerUnpublishVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest, GetPluginCapabilitiesRequest,
-    GetPluginInfoRequest, NodeGetCapabilitiesRequest, ProbeRequest,
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetCapabilitiesRequest,
+    ProbeRequest,
 };
 use anyhow::{Context as _, Result, ensure};
 use flexvol_protocol::secret::{Redactor, Secret};
+use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -60,15 +63,13 @@ impl Turns {
     }
 
     /// Runs a call when it gets a turn.
-    async fn run<T>(&self, call: impl Future<Output = T>) -> T {
+    async fn run(&self, mut call: Pin<&mut (dyn Future<Output = ()> + Send)>) {
         // The semaphore is never closed.
         let turn = self.0.acquire().await.ok();
-        let mut call = pin!(call);
-        if let Ok(answer) = timeout(TURN, call.as_mut()).await {
-            return answer;
+        if timeout(TURN, call.as_mut()).await.is_err() {
+            drop(turn);
+            call.await;
         }
-        drop(turn);
-        call.await
     }
 }
 
@@ -160,15 +161,17 @@ impl Driver {
     /// # Errors
     ///
     /// The call has failed, or has not ended within `deadline`.
-    pub async fn call<M: WithSecrets, A>(
+    pub async fn call<M: Asked>(
         &self,
         message: M,
-        (turns, deadline): (&Turns, Duration),
-        call: impl AsyncFnOnce(Controller, Request<M>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Status> {
+        turns: &Turns,
+        deadline: Duration,
+    ) -> Result<M::Answer, Status> {
         let secrets = message.secrets().values();
         let secrets: Vec<_> = secrets.map(|secret| Secret::new(secret.clone().into_bytes())).collect();
-        let answer = turns.run(call(self.controller(), within(message, deadline))).await;
+        let call = M::ask(self.controller(), within(message, deadline));
+        let mut answer = Err(Status::cancelled("the call was not made"));
+        turns.run(pin!(async { answer = call.await })).await;
         answer.map(Response::into_inner).map_err(|status| masked(failed(status), &secrets))
     }
 
@@ -294,29 +297,47 @@ impl Driver {
     }
 }
 
-/// Request that may hold Secrets.
-pub trait WithSecrets {
+/// Request of the Controller service that may hold Secrets.
+pub trait Asked: Sized {
+    /// Answer of the driver.
+    type Answer: Send;
+
     /// Returns all its Secrets.
     fn secrets(&self) -> &HashMap<String, String>;
+
+    /// Sends it.
+    fn ask(
+        driver: Controller,
+        request: Request<Self>,
+    ) -> BoxFuture<'static, Result<Response<Self::Answer>, Status>>;
 }
 
-macro_rules! with_secrets {
-    ($($request:ty),*) => {
-        $(impl WithSecrets for $request {
+macro_rules! asked {
+    ($($request:ty => $answer:ty: $method:ident;)*) => {
+        $(impl Asked for $request {
+            type Answer = $answer;
+
             fn secrets(&self) -> &HashMap<String, String> {
                 &self.secrets
+            }
+
+            fn ask(
+                mut driver: Controller,
+                request: Request<Self>,
+            ) -> BoxFuture<'static, Result<Response<Self::Answer>, Status>> {
+                Box::pin(async move { driver.$method(request).await })
             }
         })*
     };
 }
 
-with_secrets!(
-    ControllerExpandVolumeRequest,
-    ControllerPublishVolumeRequest,
-    ControllerUnpublishVolumeRequest,
-    CreateVolumeRequest,
-    DeleteVolumeRequest
-);
+asked! {
+    ControllerExpandVolumeRequest => ControllerExpandVolumeResponse: controller_expand_volume;
+    ControllerPublishVolumeRequest => ControllerPublishVolumeResponse: controller_publish_volume;
+    ControllerUnpublishVolumeRequest => ControllerUnpublishVolumeResponse: controller_unpublish_volume;
+    CreateVolumeRequest => CreateVolumeResponse: create_volume;
+    DeleteVolumeRequest => DeleteVolumeResponse: delete_volume;
+}
 
 fn masked(status: Status, secrets: &[Secret]) -> Status {
     let said = Redactor::new(secrets).clean(status.message());
@@ -362,11 +383,11 @@ mod tests {
         let (turns, begun) = (Turns::new(10), Instant::now());
         let hanging = (0..40).map(|_| {
             let turns = turns.clone();
-            tokio::spawn(async move { turns.run(std::future::pending::<()>()).await })
+            tokio::spawn(async move { turns.run(pin!(std::future::pending::<()>())).await })
         });
         let hanging: Vec<_> = hanging.collect();
         tokio::task::yield_now().await;
-        assert_eq!(turns.run(async { 7 }).await, 7);
+        turns.run(pin!(async {})).await;
         assert_eq!(begun.elapsed(), TURN * 4);
         hanging.iter().for_each(tokio::task::JoinHandle::abort);
     }

@@ -7,7 +7,7 @@
 use super::access;
 use super::api::{self, secrets};
 use super::capacity::{amount, bytes};
-use super::driver::{Controller, Driver, Facts, Turns, failed, in_words};
+use super::driver::{Driver, Facts, Turns, failed, in_words};
 use super::events::{Events, Kind};
 use super::expansion::{self, Fate, Growth, Memory, SIZE_BEFORE, Seen, Step, fate};
 use super::kinds::Pod;
@@ -300,9 +300,7 @@ impl Resizer {
             secrets: secrets.map_err(Failure::Said)?,
             volume_capability: Some(capability),
         };
-        let call = async |mut driver: Controller, request| driver.controller_expand_volume(request).await;
-        let answer =
-            self.driver.call(request, (&self.turns, self.timeout), call).await.map_err(Failure::Driver)?;
+        let answer = self.driver.call(request, &self.turns, self.timeout).await.map_err(Failure::Driver)?;
         if answer.capacity_bytes < required_bytes {
             let (is, asked) = (answer.capacity_bytes, required_bytes);
             let why = format!("the driver says that the volume has {is} bytes where {asked} were asked for");

@@ -1,7 +1,7 @@
 //! Work on a PersistentVolume: its finalizer, and the deletion of its volume.
 
 use super::super::creation::FINALIZER;
-use super::super::driver::{Controller, in_words};
+use super::super::driver::in_words;
 use super::super::events::Kind;
 use super::super::queue::{Outcome, Version};
 use super::super::volumes::PersistentVolume;
@@ -76,8 +76,7 @@ impl Provisioner {
 
     /// Asks the driver to delete a volume. Fails with a message.
     pub(super) async fn ask_to_delete(&self, request: DeleteVolumeRequest) -> Result<(), String> {
-        let call = async |mut driver: Controller, request| driver.delete_volume(request).await;
-        let deleted = self.driver.call(request, (&self.turns, self.timeout), call).await;
+        let deleted = self.driver.call(request, &self.turns, self.timeout).await;
         deleted.map(drop).map_err(|status| in_words(&status))
     }
 

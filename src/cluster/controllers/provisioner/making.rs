@@ -3,7 +3,7 @@
 use super::super::api;
 use super::super::claim::{self, Fate, Refusal, fate};
 use super::super::creation::{Plan, SELECTED_NODE};
-use super::super::driver::{Controller, Facts, in_words};
+use super::super::driver::{Facts, in_words};
 use super::super::events::Kind;
 use super::super::queue::Outcome;
 use super::super::topology::Nodes;
@@ -113,8 +113,7 @@ impl Provisioner {
         request.secrets.clone_from(&secrets);
         let message = format!("asking driver {} for volume {}", self.driver.name, request.name);
         self.events.tell(&plan.claim, Kind::Normal, "Provisioning", &message);
-        let call = async |mut driver: Controller, request| driver.create_volume(request).await;
-        let answer = self.driver.call(request, (&self.turns, self.timeout), call).await;
+        let answer = self.driver.call(request, &self.turns, self.timeout).await;
         match answer.map(|answer| answer.volume.unwrap_or_default()) {
             Ok(made) if made.volume_id.is_empty() => {
                 self.failed(&plan, "the driver made a volume without an id")
