@@ -6,6 +6,7 @@ use super::plan::{self, Change, Group, Inline, Kind, Plan, Refused, Selection, V
 use super::refusal::Why;
 use super::users::Users;
 use flexvol_model::translate::{self, To, Translation, Warning, title};
+use flexvol_protocol::ordered;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -250,10 +251,13 @@ impl<'a> Maker<'a> {
             return;
         }
         let in_namespace = |namespace: &String| namespaces.is_empty() || namespaces.contains(namespace);
-        let mut workloads: Vec<_> = self.found.workloads.values().collect();
-        workloads.sort_by_key(|workload| (workload.kind, &workload.namespace, &workload.name));
-        for workload in workloads.into_iter().filter(|workload| in_namespace(&workload.namespace)) {
-            let Some(object) = &workload.inline else { continue };
+        let workloads = self.found.workloads.values().filter(|workload| in_namespace(&workload.namespace));
+        let mut workloads: Vec<_> =
+            workloads.filter_map(|workload| Some((workload, workload.inline.as_ref()?))).collect();
+        ordered::sort(&mut workloads, |(workload, _)| {
+            (workload.kind, workload.namespace.clone(), workload.name.clone())
+        });
+        for (workload, object) in workloads {
             match self.of_workload(workload, object) {
                 Ok(Some(inline)) => plan.inline.push(inline),
                 Ok(None) => {}

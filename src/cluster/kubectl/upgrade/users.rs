@@ -4,7 +4,7 @@ use super::mark::stays;
 use crate::fence::store::kubernetes::is_name;
 use crate::kubectl::mount_pods::{entries, text};
 use flexvol_model::csi::name::of_driver;
-use flexvol_protocol::DriverName;
+use flexvol_protocol::{DriverName, ordered};
 use serde_json::Value;
 
 /// Name by which a volume refers to its driver.
@@ -87,7 +87,7 @@ pub fn users(pods: &[Pod], plugins: &[String], taint: &str) -> Vec<User> {
     let is_user = |pod: &&Pod| pod.drivers.iter().any(|driver| plugins.iter().any(|it| driver.is(it)));
     let of = |pod: &Pod| User { pod: pod.shown.clone(), stays: stays(&pod.spec, taint) };
     let mut users: Vec<_> = pods.iter().filter(is_user).map(of).collect();
-    users.sort();
+    ordered::sort(&mut users, User::clone);
     users
 }
 
