@@ -52,7 +52,7 @@ pub type Controller = ControllerClient<Channel>;
 const TURN: Duration = Duration::from_secs(5);
 
 /// Limit for calls of one kind that begin at the same time. A call that hangs gives its turn back
-/// after [`TURN`], long before its own end, so that others begin.
+/// after five seconds, long before its own end, so that others begin.
 #[derive(Clone, Debug)]
 pub struct Turns(Arc<Semaphore>);
 

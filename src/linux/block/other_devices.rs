@@ -1,7 +1,7 @@
 //! File systems that need more than their own device.
 //!
 //! A superblock comes from the tenant, and three kinds refer to further parts elsewhere: an ext4 by
-//! its journal's device ([`ext_superblock`](super::ext_superblock)), an erofs by paths, which Linux
+//! its journal's device (`ext_superblock`), an erofs by paths, which Linux
 //! before 6.3 opens unless the mount names others, and a btrfs by a number, for all devices with
 //! its UUID. Their content does not belong to this volume. A caller that mounts or checks a device
 //! of a tenant asks here first, also for reading only: a journal is replayed then, too.
