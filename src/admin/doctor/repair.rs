@@ -151,8 +151,7 @@ fn clear_pod(pod: &Path, targets: &[PathBuf]) -> Result<()> {
 /// Clears a volume that is not mounted. A mounted one stays: kubelet unpublishes it at its start.
 fn clear_csi(target: &Path) -> Result<()> {
     let volume = target.parent().context("a volume has a directory")?;
-    let is_mounted = mount_table::read()?.iter().any(|entry| entry.target == target);
-    ensure!(!is_mounted, "{} is mounted again: nothing was done", target.display());
+    ensure!(mount_table::at(target)?.is_none(), "{} is mounted again: nothing was done", target.display());
     remove_empty(target)?;
     let note = volume.join(CSI_NOTE);
     files::forget(&note).with_context(|| format!("remove {}", note.display()))?;

@@ -52,7 +52,7 @@ pub fn is_writable(target: &TargetPath) -> Result<bool, Status> {
 /// ended, because the kernel has the root in its cache.
 pub fn is_served(target: &TargetPath) -> Result<bool, Status> {
     let entry = entry(target).map_err(|error| of_error(&error))?;
-    Ok(entry.is_some_and(|entry| entry.file_system.starts_with("fuse")))
+    Ok(entry.is_some_and(|entry| entry.is_served()))
 }
 
 fn entry(target: &TargetPath) -> Result<Option<Entry>> {

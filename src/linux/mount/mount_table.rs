@@ -45,6 +45,11 @@ impl Entry {
     pub fn device_number(&self) -> u64 {
         rustix::fs::makedev(self.device.0, self.device.1)
     }
+
+    /// Returns true if a program serves the file system (FUSE).
+    pub fn is_served(&self) -> bool {
+        self.file_system.starts_with("fuse")
+    }
 }
 
 /// Returns all entries, in the kernel's order: of several at one target, the last is on top.

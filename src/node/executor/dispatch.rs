@@ -32,7 +32,7 @@ const UNDO_TIME: Duration = Duration::from_secs(8);
 /// so a look does not tell.
 fn has_ended(place: &Place, mounted: Mounted) -> Result<bool> {
     let entry = mount_table::by_id(mounted.id)?;
-    let is_served = entry.is_some_and(|entry| entry.file_system.starts_with("fuse"));
+    let is_served = entry.is_some_and(|entry| entry.is_served());
     Ok(is_served && place.ask(ANSWER_WAIT) == Answer::Gone)
 }
 

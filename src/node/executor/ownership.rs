@@ -66,7 +66,7 @@ fn shows_the_same(place: &Place, record: &Record) -> Result<bool> {
     // single mount.
     let is_by_device = |entry: &Entry| match look {
         Look::Dead(_) => true,
-        Look::Mount(_) => entry.file_system.starts_with("fuse"),
+        Look::Mount(_) => entry.is_served(),
         Look::Missing | Look::Plain(_) => false,
     };
     let entry = mount_table::at(&place.resolved()?)?;
