@@ -19,6 +19,7 @@ pub mod manifest;
 pub mod migrate;
 pub mod mounter;
 mod shares;
+pub mod turns;
 pub mod wire;
 
 #[cfg(test)]

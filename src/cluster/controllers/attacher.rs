@@ -8,12 +8,13 @@
 use super::access;
 use super::api::{self, secrets};
 use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
-use super::driver::{Driver, Facts, Turns, failed, in_words};
+use super::driver::{Driver, Facts, TURN, failed, in_words};
 use super::published::Published;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
 use super::watches::{Change, Listener, Watches, version};
 use super::wishes::Wishes;
+use crate::turns::Turns;
 use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::jiff::Timestamp;
@@ -90,7 +91,7 @@ struct Attacher {
 /// Attaches and detaches volumes until it is dropped.
 pub async fn run(client: Client, watches: &Watches, driver: Driver, wishes: Arc<Wishes>, timeout: Duration) {
     let (watches, queue, contradicted) = (watches.clone(), Arc::default(), Mutex::default());
-    let turns = Turns::new(TURNS);
+    let turns = Turns::new(TURNS, TURN);
     let attacher =
         Arc::new(Attacher { client, driver, wishes, turns, timeout, watches, queue, contradicted });
     let _told = attacher.listen();

@@ -1,6 +1,7 @@
 //! CSI driver behind its socket, as controllers use it.
 
 use crate::csi::sockets;
+use crate::turns::Turns;
 use crate::wire::before;
 use crate::wire::csi::controller_client::ControllerClient;
 use crate::wire::csi::controller_service_capability::Type as ControllerType;
@@ -26,8 +27,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
@@ -48,30 +48,9 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Client of a driver's Controller service.
 pub type Controller = ControllerClient<Channel>;
 
-/// Longest time that a call of the Controller service keeps others from beginning: most take less.
-const TURN: Duration = Duration::from_secs(5);
-
-/// Limit for calls of one kind that begin at the same time. A call that hangs gives its turn back
-/// after five seconds, long before its own end, so that others begin.
-#[derive(Clone, Debug)]
-pub struct Turns(Arc<Semaphore>);
-
-impl Turns {
-    /// Creates a limit of `at_once` calls.
-    pub fn new(at_once: usize) -> Self {
-        Self(Arc::new(Semaphore::new(at_once)))
-    }
-
-    /// Runs a call when it gets a turn.
-    async fn run(&self, mut call: Pin<&mut (dyn Future<Output = ()> + Send)>) {
-        // The semaphore is never closed.
-        let turn = self.0.acquire().await.ok();
-        if timeout(TURN, call.as_mut()).await.is_err() {
-            drop(turn);
-            call.await;
-        }
-    }
-}
+/// Longest turn of a call of the Controller service: most take less, and one that hangs delays
+/// others no longer.
+pub const TURN: Duration = Duration::from_secs(5);
 
 /// Call by which a driver reports volumes that are not healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +150,11 @@ impl Driver {
         let secrets: Vec<_> = secrets.map(|secret| Secret::new(secret.clone().into_bytes())).collect();
         let call = M::ask(self.controller(), within(message, deadline));
         let mut answer = Err(Status::cancelled("the call was not made"));
-        turns.run(pin!(async { answer = call.await })).await;
+        {
+            // One type for all calls.
+            let call: Pin<&mut (dyn Future<Output = ()> + Send)> = pin!(async { answer = call.await });
+            turns.take().await.run(call).await;
+        }
         answer.map(Response::into_inner).map_err(|status| masked(failed(status), &secrets))
     }
 
@@ -380,14 +363,14 @@ mod tests {
     /// Four times as many calls hang as have a turn.
     #[tokio::test(start_paused = true)]
     async fn calls_that_hang_keep_no_other_waiting_for_long() {
-        let (turns, begun) = (Turns::new(10), Instant::now());
+        let (turns, begun) = (Turns::new(10, TURN), Instant::now());
         let hanging = (0..40).map(|_| {
             let turns = turns.clone();
-            tokio::spawn(async move { turns.run(pin!(std::future::pending::<()>())).await })
+            tokio::spawn(async move { turns.take().await.run(std::future::pending::<()>()).await })
         });
         let hanging: Vec<_> = hanging.collect();
         tokio::task::yield_now().await;
-        turns.run(pin!(async {})).await;
+        turns.take().await.run(async {}).await;
         assert_eq!(begun.elapsed(), TURN * 4);
         hanging.iter().for_each(tokio::task::JoinHandle::abort);
     }

@@ -14,13 +14,14 @@ mod tests;
 
 use super::capacities::Full;
 use super::creation::Plan;
-use super::driver::{Driver, Turns};
+use super::driver::{Driver, TURN};
 use super::events::Events;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::{PersistentVolume, VolumeAttachment};
 use super::watches::{Change, Listener, Watches, version};
 use super::wishes::Wishes;
 use super::{attachment, claim, reclaim};
+use crate::turns::Turns;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::{Client, ResourceExt as _};
@@ -104,7 +105,7 @@ impl Provisioner {
             driver,
             identity,
             wishes: Arc::default(),
-            turns: Turns::new(TURNS),
+            turns: Turns::new(TURNS, TURN),
             timeout,
             events,
             watches,

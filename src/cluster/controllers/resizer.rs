@@ -7,13 +7,14 @@
 use super::access;
 use super::api::{self, secrets};
 use super::capacity::{amount, bytes};
-use super::driver::{Driver, Facts, Turns, failed, in_words};
+use super::driver::{Driver, Facts, TURN, failed, in_words};
 use super::events::{Events, Kind};
 use super::expansion::{self, Fate, Growth, Memory, SIZE_BEFORE, Seen, Step, fate};
 use super::kinds::Pod;
 use super::queue::{self, Outcome, Queue, Version};
 use super::volumes::PersistentVolume;
 use super::watches::{Change, Listener, Watches, version};
+use crate::turns::Turns;
 use crate::wire::csi::{CapacityRange, ControllerExpandVolumeRequest};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -89,7 +90,7 @@ struct Resizer {
 /// Grows volumes until it is dropped.
 pub async fn run(client: Client, watches: Watches, driver: Driver, timeout: Duration) {
     let events = Events::new(client.clone(), format!("external-resizer {}", driver.name));
-    let (turns, queue, known) = (Turns::new(TURNS), Arc::default(), Mutex::default());
+    let (turns, queue, known) = (Turns::new(TURNS, TURN), Arc::default(), Mutex::default());
     let resizer = Arc::new(Resizer { client, driver, turns, timeout, events, watches, queue, known });
     let _told = resizer.listen();
     // Nothing is decided before all objects are known.

@@ -5,10 +5,9 @@
 //! call, and soon in any case: a driver that waits for a server, or hangs, needs no processor, and
 //! must not block others. So a call waits at most until all before it have had a turn.
 
-use std::sync::Arc;
+use crate::turns;
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, spawn_blocking};
 
 /// Limit for simultaneous turns, for each processor.
 const PER_PROCESSOR: usize = 4;
@@ -18,10 +17,7 @@ const TURN: Duration = Duration::from_millis(25);
 
 /// Turns of one driver.
 #[derive(Debug)]
-pub struct Turns {
-    free: Arc<Semaphore>,
-    longest: Duration,
-}
+pub struct Turns(turns::Turns);
 
 impl Default for Turns {
     fn default() -> Self {
@@ -32,25 +28,14 @@ impl Default for Turns {
 
 impl Turns {
     fn new(at_once: usize, longest: Duration) -> Self {
-        Self { free: Arc::new(Semaphore::new(at_once)), longest }
+        Self(turns::Turns::new(at_once, longest))
     }
 
     /// Waits for a turn, and does the work in a thread of its own. If the caller gives up earlier,
     /// the work is not started; once started it runs to its end.
     pub async fn run(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), JoinError> {
-        // The semaphore is never closed.
-        let turn = Arc::clone(&self.free).acquire_owned().await.ok();
-        let mut job = tokio::task::spawn_blocking(work);
-        let longest = self.longest;
-        let watched = tokio::spawn(async move {
-            let done = tokio::time::timeout(longest, &mut job).await;
-            drop(turn);
-            match done {
-                Ok(done) => done,
-                Err(_) => job.await,
-            }
-        });
-        watched.await?
+        let turn = self.0.take().await;
+        tokio::spawn(turn.run(spawn_blocking(work))).await?
     }
 }
 
@@ -58,9 +43,9 @@ impl Turns {
 mod tests {
     use super::*;
     use crate::pace::deadline;
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
+    use std::sync::{Arc, Barrier};
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
