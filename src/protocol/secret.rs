@@ -124,14 +124,16 @@ fn forms(raw: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(raw).into_owned();
     let lines = text.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE).map(str::to_owned);
     let mut forms: Vec<_> = lines.collect();
-    let trimmed = text.trim().to_owned();
-    for form in [&text, &trimmed] {
+    let mut texts = vec![text.clone(), text.trim().to_owned()];
+    texts.dedup();
+    for form in &texts {
         forms.extend(ESCAPES.iter().map(|escape| escaped(form, *escape)));
         forms.push(escaped(form, ESCAPES[0]).replace("%20", "+"));
         forms.push(form.replace('\'', "'\\''"));
         forms.push(html(form));
     }
-    forms.extend([one_line(&text, usize::MAX), text, trimmed]);
+    forms.push(one_line(&text, usize::MAX));
+    forms.append(&mut texts);
     for engine in [&STANDARD, &URL_SAFE] {
         let encoded = engine.encode(raw);
         forms.push(encoded.trim_end_matches('=').to_owned());

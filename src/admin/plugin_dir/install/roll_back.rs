@@ -35,7 +35,8 @@ pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
     let Some(plugins) = Opened::open(&request.place)? else { return Err(nothing_kept(request)) };
     let plugins = if request.dry_run { plugins } else { plugins.lock(&request.place)? };
     let kept = keep::kept(&request.kept_in()?)?.pop().ok_or_else(|| nothing_kept(request))?;
-    let back = RollBack { request, plugins: &plugins.directory, kept: &kept };
+    let driver = Found::inside(&kept, request.name.executable())?;
+    let back = RollBack { request, plugins: &plugins.directory, kept: &kept, driver };
     let steps = back.steps()?;
     let copy = kept.path().to_owned();
     let warnings = inherited(&request.name, &request.state).into_iter().collect();
@@ -113,14 +114,15 @@ struct RollBack<'a> {
     request: &'a InstallRequest,
     plugins: &'a Directory,
     kept: &'a Directory,
+    /// The driver in `kept`.
+    driver: Found,
 }
 
 impl RollBack<'_> {
     fn steps(&self) -> Result<Vec<Step>> {
         let name = &self.request.name;
-        let kept = Found::inside(self.kept, name.executable())?;
         let refuse = |text: &str| Err(Refusal::new(Reason::Foreign, format!("{name} {text}")).into());
-        match (self.found()?, &kept) {
+        match (self.found()?, &self.driver) {
             (_, Found::Foreign(Foreign { executable: Executable::Missing | Executable::Other, .. })) => {
                 refuse("had no executable when it was replaced: install the driver again")
             }
@@ -141,10 +143,12 @@ impl RollBack<'_> {
     fn note(&self) -> Result<()> {
         let receipts = self.request.receipts()?;
         let home = home(self.plugins, &self.request.name)?;
-        match (Found::inside(self.kept, self.request.name.executable())?, home) {
+        match (&self.driver, home) {
             (Found::Ours(Ours { settings, program: Some(program), .. }), Some(home)) => {
                 let programs = vec![Known::of(&program.fingerprint, &home, self.request.name.executable())];
-                receipts.write(&Receipt { settings, programs }).context("note what is installed")
+                receipts
+                    .write(&Receipt { settings: settings.clone(), programs })
+                    .context("note what is installed")
             }
             _ => receipts.forget().context("forget what was installed"),
         }
