@@ -38,7 +38,7 @@ impl Asked {
         Self { arguments, secrets, shown }
     }
 
-    /// Returns the verb; empty if there is none.
+    /// Returns the verb; empty if it is missing.
     pub fn verb(&self) -> &str {
         self.shown.first().map_or("", String::as_str)
     }

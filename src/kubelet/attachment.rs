@@ -31,7 +31,7 @@ impl Attachment {
         volume.kubelet_root.join("attached").join(volume.driver.directory()).join(&volume.name)
     }
 
-    /// Reads the record of a volume; `None` if there is none.
+    /// Reads the record of a volume; `None` if it is missing.
     pub(super) fn of(volume: &PodVolume) -> Result<Option<Self>> {
         let path = Self::path(volume);
         let Some(text) = files::read_small(&path, SIZE_LIMIT)? else { return Ok(None) };

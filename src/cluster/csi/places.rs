@@ -1,4 +1,4 @@
-//! Limits for calls that execute something: a crowd that hangs keeps nobody else waiting.
+//! Limits for calls that execute something: calls that hang do not delay those of other pods.
 
 use crate::shares::{Place, Shares};
 use std::sync::Arc;

@@ -27,7 +27,7 @@ pub struct Asked {
     pub method: &'static str,
     /// CSI's name for the volume; empty if the request is about no volume.
     pub volume: String,
-    /// Whose places it takes: a pod's, else those of the volume.
+    /// Owner of the places that it takes: a pod, else the volume.
     who: String,
 }
 

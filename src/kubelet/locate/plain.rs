@@ -30,7 +30,7 @@ pub struct Unclear {
 /// Result for a part of one line: the reason of an error is known here, the line number is not.
 type Part<T> = Result<T, &'static str>;
 
-/// Reads the only document of a text; null if there is none.
+/// Reads the only document of a text; null if the text has no document.
 pub fn read(text: &str) -> Result<Value, Unclear> {
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(text)

@@ -98,7 +98,7 @@ impl Home {
         Ok(())
     }
 
-    /// Returns the text of a log; empty if there is none.
+    /// Returns the text of a log; empty if it is missing.
     pub(super) fn log(&self, name: &str) -> String {
         let bytes = files::beginning(&self.private.file(name), LOG_LIMIT).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -100,7 +100,7 @@ impl FileStore {
         }
     }
 
-    /// Returns the text of a record's file; empty if there is none.
+    /// Returns the text of a record's file; empty if it is missing.
     fn text(&self, name: &str) -> Result<String> {
         read(&self.records, name)
             .map_err(|reason| self.damaged(RECORDS, name, &reason))
@@ -293,7 +293,7 @@ fn check_owner(directory: &OwnedFd, path: &Path) -> Result<()> {
     Err(StoreError::Failed(format!("lock directory {} may be written by others: {fix}", path.display())))
 }
 
-/// Reads a small regular file; `None` if there is none.
+/// Reads a small regular file; `None` if it is missing.
 fn read(at: &OwnedFd, name: &str) -> std::result::Result<Option<String>, String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match openat(at, name, flags, Mode::empty()) {

@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Record that was read, and the version by which the store recognises this state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// Record; `None` if there is none.
+    /// Record; `None` if it does not exist.
     pub record: Option<Record>,
     /// Version, which only the store interprets.
     pub version: String,
