@@ -113,6 +113,7 @@ impl Exchange {
 }
 
 impl Verdict {
+    #[inline(never)]
     fn cleaned(self, redactor: &Redactor) -> Self {
         match self {
             Self::Failure(Fault::Status { verb, status, message }) => Self::Failure(Fault::Status {
@@ -130,6 +131,7 @@ fn internal(message: &str) -> Failure {
 }
 
 /// Returns argv from the verb on for display: the value of every secret is masked.
+#[inline(never)]
 pub fn masked(call: &Call) -> Vec<String> {
     let plain = call.options().map(Options::to_json);
     let without = call.options().map(|options| without_secrets(options).to_json());

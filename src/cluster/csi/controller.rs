@@ -7,7 +7,7 @@
 use super::capability::{Capability, invalid, missing};
 use super::handle::{Handle, of_name};
 use super::request::{Attach, DEVICE, node, text};
-use super::rpc::{Asked, answer, answer_in_turn};
+use super::rpc::{Answering, Asked, answer, answer_in_turn};
 use super::served::Served;
 use crate::wire::csi;
 use crate::wire::csi::controller_server::Controller;
@@ -15,7 +15,7 @@ use crate::wire::csi::controller_service_capability::rpc::Type;
 use crate::wire::csi::controller_service_capability::{self, Rpc};
 use crate::wire::csi::validate_volume_capabilities_response::Confirmed;
 use std::sync::Arc;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Status};
 
 /// Prefixes of parameters that the provisioner of Kubernetes adds, or that are for it alone.
 const NOT_FOR_DRIVERS: [&str; 2] = ["csi.storage.k8s.io/", "storage.kubernetes.io/"];
@@ -29,10 +29,10 @@ pub struct ControllerService(pub Arc<Served>);
 
 #[tonic::async_trait]
 impl Controller for ControllerService {
-    async fn controller_get_capabilities(
-        &self,
+    fn controller_get_capabilities<'a: 'f, 'f>(
+        &'a self,
         request: Request<csi::ControllerGetCapabilitiesRequest>,
-    ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
+    ) -> Answering<'f, csi::ControllerGetCapabilitiesResponse> {
         answer(&self.0, Asked::about("ControllerGetCapabilities", ""), request, |served, _, _| {
             let of = |kind: Type| csi::ControllerServiceCapability {
                 r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: kind.into() })),
@@ -44,58 +44,54 @@ impl Controller for ControllerService {
             let capabilities = types.into_iter().map(of).collect();
             Ok(csi::ControllerGetCapabilitiesResponse { capabilities })
         })
-        .await
     }
 
-    async fn create_volume(
-        &self,
+    fn create_volume<'a: 'f, 'f>(
+        &'a self,
         request: Request<csi::CreateVolumeRequest>,
-    ) -> Result<Response<csi::CreateVolumeResponse>, Status> {
+    ) -> Answering<'f, csi::CreateVolumeResponse> {
         let asked = Asked::about("CreateVolume", &request.get_ref().name);
         answer(&self.0, asked, request, |served, request, _| {
             served.check_provisions()?;
             create(request)
         })
-        .await
     }
 
-    async fn delete_volume(
-        &self,
+    fn delete_volume<'a: 'f, 'f>(
+        &'a self,
         request: Request<csi::DeleteVolumeRequest>,
-    ) -> Result<Response<csi::DeleteVolumeResponse>, Status> {
+    ) -> Answering<'f, csi::DeleteVolumeResponse> {
         let asked = Asked::about("DeleteVolume", &request.get_ref().volume_id);
         answer(&self.0, asked, request, |served, request, _| {
             served.check_provisions()?;
             text("volume_id", request.volume_id)?;
             Ok(csi::DeleteVolumeResponse {})
         })
-        .await
     }
 
-    async fn validate_volume_capabilities(
-        &self,
+    fn validate_volume_capabilities<'a: 'f, 'f>(
+        &'a self,
         request: Request<csi::ValidateVolumeCapabilitiesRequest>,
-    ) -> Result<Response<csi::ValidateVolumeCapabilitiesResponse>, Status> {
+    ) -> Answering<'f, csi::ValidateVolumeCapabilitiesResponse> {
         let asked = Asked::about("ValidateVolumeCapabilities", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |_, request, _| validate(request)).await
+        answer(&self.0, asked, request, |_, request, _| validate(request))
     }
 
-    async fn controller_publish_volume(
-        &self,
+    fn controller_publish_volume<'a: 'f, 'f>(
+        &'a self,
         request: Request<csi::ControllerPublishVolumeRequest>,
-    ) -> Result<Response<csi::ControllerPublishVolumeResponse>, Status> {
+    ) -> Answering<'f, csi::ControllerPublishVolumeResponse> {
         let asked = Asked::about("ControllerPublishVolume", &request.get_ref().volume_id);
         answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let device = served.attach(&Attach::parse(request)?, budget)?;
             Ok(csi::ControllerPublishVolumeResponse { publish_context: [(DEVICE.to_owned(), device)].into() })
         })
-        .await
     }
 
-    async fn controller_unpublish_volume(
-        &self,
+    fn controller_unpublish_volume<'a: 'f, 'f>(
+        &'a self,
         request: Request<csi::ControllerUnpublishVolumeRequest>,
-    ) -> Result<Response<csi::ControllerUnpublishVolumeResponse>, Status> {
+    ) -> Answering<'f, csi::ControllerUnpublishVolumeResponse> {
         let asked = Asked::about("ControllerUnpublishVolume", &request.get_ref().volume_id);
         answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let id = text("volume_id", request.volume_id)?;
@@ -103,7 +99,6 @@ impl Controller for ControllerService {
             served.detach(&id, named, budget)?;
             Ok(csi::ControllerUnpublishVolumeResponse {})
         })
-        .await
     }
 }
 

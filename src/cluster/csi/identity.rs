@@ -1,6 +1,6 @@
 //! Identity service: the driver's name, its capabilities, and its readiness.
 
-use super::rpc::{Asked, answer};
+use super::rpc::{Answering, Asked, answer};
 use super::served::Served;
 use crate::wire::csi;
 use crate::wire::csi::identity_server::Identity;
@@ -25,10 +25,10 @@ impl Identity for IdentityService {
         }))
     }
 
-    async fn get_plugin_capabilities(
-        &self,
+    fn get_plugin_capabilities<'a: 'f, 'f>(
+        &'a self,
         request: Request<csi::GetPluginCapabilitiesRequest>,
-    ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
+    ) -> Answering<'f, csi::GetPluginCapabilitiesResponse> {
         answer(&self.0, Asked::about("GetPluginCapabilities", ""), request, |served, _, _| {
             let of = |kind| csi::PluginCapability { r#type: Some(kind) };
             let controller = Service { r#type: service::Type::ControllerService.into() };
@@ -41,16 +41,11 @@ impl Identity for IdentityService {
             capabilities.extend(grows.then(|| of(plugin_capability::Type::VolumeExpansion(expansion))));
             Ok(csi::GetPluginCapabilitiesResponse { capabilities })
         })
-        .await
     }
 
-    async fn probe(
-        &self,
-        request: Request<csi::ProbeRequest>,
-    ) -> Result<Response<csi::ProbeResponse>, Status> {
+    fn probe<'a: 'f, 'f>(&'a self, request: Request<csi::ProbeRequest>) -> Answering<'f, csi::ProbeResponse> {
         answer(&self.0, Asked::about("Probe", ""), request, |served, _, _| {
             served.capabilities().map(|_| csi::ProbeResponse { ready: Some(true) })
         })
-        .await
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     use crate::wire::csi::volume_capability::AccessType;
     use crate::wire::csi::volume_capability::access_mode::Mode;
 
-    fn publish(flags: &[&str], group: &str, own: &[(&str, &str)]) -> Publish {
+    fn publish(flags: &[&str], group: &str, own: &[(&str, &str)]) -> Box<Publish> {
         let mut capability = mounted(Mode::SingleNodeWriter, flags);
         if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
             mount.volume_mount_group = group.into();

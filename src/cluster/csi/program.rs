@@ -83,7 +83,11 @@ impl Program {
 
     /// Calls the program; the guard outlives the process.
     pub fn call(&self, call: &Call, guard: &Guard, budget: Budget) -> Result<Answer, Status> {
-        let exchange = self.execute(call, Some(guard), budget);
+        self.judge(self.execute(call, Some(guard), budget), guard)
+    }
+
+    #[inline(never)]
+    fn judge(&self, exchange: Exchange, guard: &Guard) -> Result<Answer, Status> {
         if exchange.run.as_ref().is_some_and(|run| run.stopped.is_some()) {
             end_what_it_left(guard);
         }
@@ -137,6 +141,7 @@ impl Program {
 
 /// Ends what a stopped driver has started outside its process group, which would go on with the
 /// volume. Such processes are found by their environment.
+#[cold]
 fn end_what_it_left(guard: &Guard) {
     let Some(call) = guard.last_call() else { return };
     let mut helper = executed::caller(by_kubelet::NAME);

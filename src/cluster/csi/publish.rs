@@ -1,5 +1,8 @@
 //! `NodePublishVolume` and `NodeUnpublishVolume`: validate, lock, look, journal, call, verify,
 //! commit.
+//!
+//! What needs much room on the stack and is over before the driver runs is not inlined: a driver
+//! that hangs keeps its thread, and a thousand may hang.
 
 use super::by_kubelet;
 use super::capability::invalid;
@@ -26,31 +29,18 @@ enum Todo {
     Mount,
 }
 
+/// Volume that is about to be mounted.
+struct Begun {
+    guard: Guard,
+    options: Box<Options>,
+    attaches: bool,
+}
+
 impl Served {
     /// Publishes the volume to a pod.
     pub(super) fn publish(&self, request: &Publish, budget: Budget) -> Result<(), Status> {
-        let attaches = self.capabilities()?.attach;
-        let options = self.ground.of_mount(request)?;
-        if request.volume.inline && attaches {
-            return Err(invalid(
-                "the driver attaches its volumes, which no pod can have inline: use a PersistentVolume",
-            ));
-        }
-        let (id, target) = (&request.volume.id, &request.target);
-        let guard = self.lock(id, target)?;
-        match self.todo(request, &guard, budget)? {
-            Todo::Nothing => return Ok(()),
-            Todo::Adopt => {
-                tracing::warn!(volume = id, %target, "adopted a mount that the journal lacks");
-                return self.write(request, Phase::Done);
-            }
-            Todo::Undo => self.undo(id, target, &guard, budget)?,
-            Todo::Mount => {}
-        }
-        if attaches {
-            self.check_staged(request)?;
-        }
-        self.write(request, Phase::Begun)?;
+        let Some(Begun { guard, options, attaches }) = self.begin(request, budget)? else { return Ok(()) };
+        let target = &request.target;
         let is_inside = attaches || self.ground.habits.own_tree || layout::is_flex_volume(target);
         let mounted = if is_inside {
             self.mount_inside(request, options, attaches, &guard, budget)
@@ -59,6 +49,35 @@ impl Served {
         };
         let done = mounted.and_then(|()| self.write(request, Phase::Done));
         done.inspect_err(|_| self.roll_back(request, &guard, budget))
+    }
+
+    /// Does all that comes before the driver mounts; `None` if nothing is left to do.
+    #[inline(never)]
+    fn begin(&self, request: &Publish, budget: Budget) -> Result<Option<Begun>, Status> {
+        let attaches = self.capabilities()?.attach;
+        let options = Box::new(self.ground.of_mount(request)?);
+        if request.volume.inline && attaches {
+            return Err(invalid(
+                "the driver attaches its volumes, which no pod can have inline: use a PersistentVolume",
+            ));
+        }
+        let (id, target) = (&request.volume.id, &request.target);
+        let guard = self.lock(id, target)?;
+        match self.todo(request, &guard, budget)? {
+            Todo::Nothing => return Ok(None),
+            Todo::Adopt => {
+                tracing::warn!(volume = id, %target, "adopted a mount that the journal lacks");
+                self.write(request, Phase::Done)?;
+                return Ok(None);
+            }
+            Todo::Undo => self.undo(id, target, &guard, budget)?,
+            Todo::Mount => {}
+        }
+        if attaches {
+            self.check_staged(request)?;
+        }
+        self.write(request, Phase::Begun)?;
+        Ok(Some(Begun { guard, options, attaches }))
     }
 
     fn check_staged(&self, request: &Publish) -> Result<(), Status> {
@@ -201,7 +220,7 @@ impl Served {
     fn mount(
         &self,
         target: &TargetPath,
-        options: Options,
+        options: Box<Options>,
         guard: &Guard,
         budget: Budget,
     ) -> Result<(), Status> {
@@ -214,10 +233,11 @@ impl Served {
 
     /// Mounts in our own tree, and shows that at the target. If a driver that attaches has no
     /// `mount`, the staged device is shown.
+    #[inline(never)]
     fn mount_inside(
         &self,
         request: &Publish,
-        options: Options,
+        options: Box<Options>,
         attaches: bool,
         guard: &Guard,
         budget: Budget,
@@ -249,11 +269,11 @@ impl Served {
     fn call_mount(
         &self,
         at: &TargetPath,
-        options: Options,
+        options: Box<Options>,
         guard: &Guard,
         budget: Budget,
     ) -> Result<Answer, Status> {
-        let mut call = Call::Mount { target: at.clone(), device: None, options };
+        let mut call = Call::Mount { target: at.clone(), device: None, options: *options };
         let answer = self.program.call(&call, guard, budget);
         call.forget_secrets();
         let answer = answer?;
@@ -271,6 +291,7 @@ impl Served {
 
     /// Undoes a half-finished publish after a failure, if the driver's process is gone. A failed
     /// undo leaves the volume in the journal.
+    #[inline(never)]
     fn roll_back(&self, request: &Publish, guard: &Guard, budget: Budget) {
         if guard.is_stuck() {
             return;

@@ -179,7 +179,8 @@ fn own_options(context: HashMap<String, String>) -> Result<BTreeMap<String, Stri
 
 impl Publish {
     /// Checks the request.
-    pub fn parse(request: csi::NodePublishVolumeRequest) -> Result<Self, Status> {
+    #[inline(never)]
+    pub fn parse(request: csi::NodePublishVolumeRequest) -> Result<Box<Self>, Status> {
         let id = text("volume_id", request.volume_id)?;
         let target = path("target_path", &request.target_path)?;
         let staging = Some(&request.staging_target_path).filter(|path| !path.is_empty());
@@ -187,14 +188,14 @@ impl Publish {
         let capability = request.volume_capability.as_ref();
         let volume =
             Volume::parse(Asked { id, context: request.volume_context, capability, target: Some(&target) })?;
-        Ok(Self {
+        Ok(Box::new(Self {
             read_only: request.readonly || volume.capability.is_read_only(),
             device: device(request.publish_context)?,
             secrets: secrets(request.secrets)?,
             volume,
             target,
             staging,
-        })
+        }))
     }
 }
 
@@ -298,7 +299,7 @@ mod tests {
     use crate::wire::csi::volume_capability::access_mode::Mode;
     use tonic::Code;
 
-    fn publish(change: impl FnOnce(&mut csi::NodePublishVolumeRequest)) -> Result<Publish, Status> {
+    fn publish(change: impl FnOnce(&mut csi::NodePublishVolumeRequest)) -> Result<Box<Publish>, Status> {
         let mut request = csi::NodePublishVolumeRequest {
             volume_id: "fx1#pv".into(),
             target_path: "/k/pods/1/volumes/kubernetes.io~csi/data/mount".into(),

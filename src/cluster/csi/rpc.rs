@@ -5,6 +5,7 @@ use super::program::Budget;
 use super::served::Served;
 use flexvol_protocol::text::one_line;
 use std::fmt::Display;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -49,42 +50,60 @@ impl Asked {
     }
 }
 
+/// Answer of a service. Unlike the future of an `async fn`, it does not hold the request: many may
+/// hang.
+pub type Answering<'f, A> = Pin<Box<dyn Future<Output = Result<Response<A>, Status>> + Send + 'f>>;
+
 /// Work for a thread. It is the same type for all requests: each type that is handed to a thread
 /// costs several KB of code.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Does the work in a thread that may wait for the kernel, but not for a driver. The work runs to
 /// its end even if the caller gives up.
-pub async fn answer<Q, A>(
+pub fn answer<'f, Q, A>(
     served: &Arc<Served>,
     asked: Asked,
     request: Request<Q>,
     work: impl FnOnce(&Served, Q, Budget) -> Result<A, Status> + Send + 'static,
-) -> Result<Response<A>, Status>
+) -> Answering<'f, A>
 where
     Q: Send + 'static,
     A: Send + 'static,
 {
     let (job, answer) = job(served, asked, request, work);
+    Box::pin(at_once(job, answer))
+}
+
+async fn at_once<A>(job: Job, answer: oneshot::Receiver<Result<A, Status>>) -> Result<Response<A>, Status> {
     spawn_blocking(job).await.map_err(lost)?;
     answer.await.map_err(lost)?.map(Response::new)
 }
 
 /// Does work that executes the driver, when it gets a turn. No work stays half done if a caller
 /// gives up: work that has begun is finished, and work that waits is not started.
-pub async fn answer_in_turn<Q, A>(
+pub fn answer_in_turn<'f, Q, A>(
     served: &Arc<Served>,
     asked: Asked,
     request: Request<Q>,
     work: impl FnOnce(&Served, Q, Budget) -> Result<A, Status> + Send + 'static,
-) -> Result<Response<A>, Status>
+) -> Answering<'f, A>
 where
     Q: Send + 'static,
     A: Send + 'static,
 {
     let (method, who) = (asked.method, asked.who.clone());
     let (job, answer) = job(served, asked, request, work);
-    in_turn(served, method, &who, job).await?;
+    Box::pin(after_turn(Arc::clone(served), method, who, job, answer))
+}
+
+async fn after_turn<A>(
+    served: Arc<Served>,
+    method: &'static str,
+    who: String,
+    job: Job,
+    answer: oneshot::Receiver<Result<A, Status>>,
+) -> Result<Response<A>, Status> {
+    in_turn(&served, method, &who, job).await?;
     answer.await.map_err(lost)?.map(Response::new)
 }
 

@@ -12,7 +12,7 @@
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::Observer;
 use flexvol_linux::fs::files;
-use flexvol_linux::proc::{orphans, process};
+use flexvol_linux::proc::{memory, orphans, process};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -209,7 +209,9 @@ impl Observer for Note {
         Ok(())
     }
 
+    /// A thousand drivers that hang keep a thousand threads, each with its stack.
     fn running(&self, _: Duration) -> Option<Duration> {
+        memory::release_unused_stack();
         None
     }
 

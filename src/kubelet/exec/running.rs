@@ -19,6 +19,9 @@ const BLIND_TICK: Duration = Duration::from_millis(10);
 /// Longest delay before a signal is seen that arrives just before we wait for the driver.
 const SIGNAL_TICK: Duration = Duration::from_millis(100);
 
+/// Size of one read, in bytes.
+const GULP: usize = 1 << 13;
+
 /// Size of one read of a slow reader, in bytes.
 const SIP: usize = 64;
 
@@ -157,10 +160,10 @@ impl<'a> Running<'a> {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 1 << 13];
-        let length = if self.pause().is_some() { SIP } else { buffer.len() };
         let Some(pipe) = &self.pipe else { return Ok(()) };
-        match child::read_now(pipe.as_fd(), &mut buffer[..length])? {
+        // Not on the stack, where it takes room of every driver that is waited for.
+        let mut buffer = vec![0; if self.pause().is_some() { SIP } else { GULP }];
+        match child::read_now(pipe.as_fd(), &mut buffer)? {
             Some(0) => {
                 self.pipe = None;
                 self.closed = Some(self.start.elapsed());

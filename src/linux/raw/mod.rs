@@ -43,6 +43,30 @@ unsafe impl GlobalAlloc for Wiping {
     }
 }
 
+/// Gives the unused memory of this thread's stack back to the kernel, with all that ended calls
+/// have left there.
+#[inline(never)]
+pub(crate) fn release_unused_stack() {
+    // More than this function and the system call need for themselves.
+    const OWN: usize = 512;
+    let page = rustix::param::page_size();
+    let here = ptr::from_ref(&page).addr();
+    // SAFETY: the attributes are those of the running thread and live until they are destroyed.
+    // What is below this function's own frame on this thread's stack belongs to no call any more.
+    unsafe {
+        let (mut attributes, mut bottom, mut size) = (std::mem::zeroed(), ptr::null_mut(), 0);
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
+            return;
+        }
+        let failed = libc::pthread_attr_getstack(&raw const attributes, &raw mut bottom, &raw mut size);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        let unused = (here - OWN) / page * page - bottom.addr();
+        if failed == 0 && unused < size {
+            libc::madvise(bottom, unused, libc::MADV_DONTNEED);
+        }
+    }
+}
+
 /// Calls fcntl(2) with an integer.
 pub(crate) fn fcntl(fd: BorrowedFd<'_>, command: i32, number: i32) -> nix::Result<i32> {
     // SAFETY: with the commands used here, the kernel touches no memory of ours.
