@@ -3,9 +3,12 @@
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use tracing::Level;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Levels that a release build can log; it has no messages of libraries about every frame they
-/// send.
+/// Levels of our own messages. Those of libraries begin at `info`: below it is every frame that
+/// they send.
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// Options of the log.
@@ -28,6 +31,8 @@ impl Log {
             .with_target(false)
             .with_max_level(self.log_level)
             .with_writer(std::io::stderr)
+            .finish()
+            .with(filter_fn(|event| event.target().starts_with("flexvol") || *event.level() <= Level::INFO))
             .init();
     }
 }
