@@ -185,14 +185,23 @@ impl Subject {
         }
     }
 
+    /// Whether its requests go through the proxy, which notes them.
+    fn is_watched(&self) -> bool {
+        self.address == self.proxy.address()
+    }
+
     fn ours(&self) -> Command {
         let mut command = Command::new(flexvold());
-        command.args(["csi-controller", "--lease-namespace=default", "--log-level=debug"]);
+        command.args(["csi-controller", "--lease-namespace=default"]);
         command.arg(format!("--endpoint=unix://{}", self.driver.socket.display()));
         command.arg(format!("--server={}", self.address)).arg("--account").arg(&self.home);
         command
             .arg(format!("--timeout={}", timeout().as_secs()))
             .arg(format!("--work={}", self.work.names().0));
+        // What is measured does not write down each step.
+        if self.is_watched() {
+            command.arg("--log-level=debug");
+        }
         if matches!(self.work, Work::Health | Work::Everything) {
             command.arg("--health-interval=1");
         }
@@ -207,12 +216,15 @@ impl Subject {
         let mut command = Command::new(self.programs.join(program));
         command.arg(format!("--csi-address={}", self.driver.socket.display()));
         command.arg(format!("--kubeconfig={}", self.kubeconfig.display()));
-        command.arg(format!("--timeout={}s", timeout().as_secs())).arg("--v=5");
+        command.arg(format!("--timeout={}s", timeout().as_secs()));
         // Else it sends five requests a second.
-        if self.address != self.proxy.address() {
+        if !self.is_watched() {
             command.args(["--kube-api-qps=10000", "--kube-api-burst=10000"]);
         } else if program == "csi-provisioner" {
             command.args(["--kube-api-qps=100", "--kube-api-burst=100"]);
+        }
+        if self.is_watched() {
+            command.arg("--v=5");
         }
         if let Some(seconds) = self.work.asks_after() {
             command.args(["--enable-capacity", "--capacity-ownerref-level=2"]);

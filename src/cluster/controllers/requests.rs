@@ -20,8 +20,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
-/// Limit for simultaneous requests.
-const AT_ONCE: usize = 16;
+/// Limit for simultaneous requests: as many as external-provisioner has workers. With fewer, a busy
+/// API server lets the requests of others go first.
+const AT_ONCE: usize = 100;
 
 /// Compression that is accepted for answers.
 const GZIP: &str = "gzip";
