@@ -77,7 +77,7 @@ fn a_script_passes() {
 /// grows only for who has `CAP_SYS_RESOURCE`.
 #[test]
 fn an_attaching_script_passes() {
-    let script = include_str!("../../src/kit/check/self_test/loop.sh")
+    let script = include_str!("../../src/kit/cli/check/template/loop.sh")
         .replace("/var/lib/loop-volumes", IMAGES)
         .replace("^(ext[234])?$", "^(xfs)?$")
         .replace(r#"type == "" ? "ext4""#, r#"type == "" ? "xfs""#)

@@ -6,7 +6,6 @@
 #![allow(unreachable_pub, reason = "the readers are a library for fuzzers")]
 
 mod agent_tests;
-mod check_self;
 mod conformance;
 mod drivers;
 mod error_texts;

@@ -3,17 +3,6 @@
 use super::case::{Case, How, Level, matching};
 use std::collections::BTreeSet;
 
-/// Cases that block others if they do not hold.
-const FIRST: [&str; 7] = [
-    "init::works",
-    "attach::works",
-    "mount::works",
-    "mount::twice",
-    "unmount::works",
-    "unmount::not_mounted",
-    "options::read_only",
-];
-
 /// Cases of one run.
 #[derive(Clone, Debug)]
 pub struct Chosen {
@@ -69,26 +58,6 @@ impl Chosen {
         self.played.extend(&to_play);
         to_play
     }
-
-    /// Selects the cases with these ids, and those that most others need first.
-    /// Returns `None` if one of them is not a played case, or if there is no case.
-    pub fn with_ids(ids: &[&str]) -> Option<Self> {
-        let meant = |case: &&Case| ids.contains(&case.id) || FIRST.contains(&case.id);
-        let cases: Vec<_> = Case::all().filter(meant).collect();
-        let all_played = cases.iter().all(|case| matches!(case.how, How::Played(_)));
-        (all_played && !cases.is_empty()).then(|| Self {
-            reported: cases.clone(),
-            played: cases,
-            decides: Level::Must,
-        })
-    }
-
-    /// Selects all cases.
-    pub fn all() -> Self {
-        let reported: Vec<_> = Case::all().collect();
-        let played = reported.iter().copied().filter(|case| matches!(case.how, How::Played(_))).collect();
-        Self { reported, played, decides: Level::Must }
-    }
 }
 
 #[cfg(test)]
@@ -117,7 +86,10 @@ mod tests {
     #[test]
     fn to_watch_is_to_play_everything() {
         let watched = Chosen::new(&["output::one_object".to_owned()], None).unwrap();
-        assert_eq!((watched.reported.len(), watched.played.len()), (1, Chosen::all().played.len()));
+        assert_eq!(
+            (watched.reported.len(), watched.played.len()),
+            (1, Chosen::new(&[], None).unwrap().played.len())
+        );
         let played = Chosen::new(&["mount::twice".to_owned()], None).unwrap();
         assert_eq!((played.reported.len(), played.played.len()), (1, 1));
     }

@@ -40,7 +40,6 @@ mod replica;
 mod report;
 mod runner;
 mod runs;
-pub mod self_test;
 mod spelling;
 mod staging;
 mod subject;

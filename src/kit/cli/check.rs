@@ -3,7 +3,6 @@
 mod arguments;
 mod list;
 mod progress;
-mod self_test;
 mod template;
 mod text;
 mod volume;
@@ -50,7 +49,7 @@ pub(super) struct Check {
     #[command(subcommand)]
     action: Option<Action>,
     /// The executable, or its directory vendor~driver
-    #[arg(required_unless_present = "self_test")]
+    #[arg(required = true)]
     driver: Option<PathBuf>,
     /// Format of the report: text for people, json for programs, junit for build servers, tap
     /// (version 14) for test harnesses. The last two have no levels: they report a failed should as
@@ -60,13 +59,6 @@ pub(super) struct Check {
     /// Write the report to a file, and the text to standard output as well
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Check the kit itself: each driver that is built to misbehave must fail its own cases
-    #[arg(long = "self", conflicts_with = "driver")]
-    self_test: bool,
-    /// With --self: run only the cases that each driver must fail, unless one of them watches all
-    /// others
-    #[arg(long, requires = "self_test")]
-    quick: bool,
     #[command(flatten)]
     run: RunArguments,
 }
@@ -92,7 +84,6 @@ impl Check {
         let done = match &self.action {
             Some(Action::List(list)) => list.run(screen),
             Some(Action::Template(template)) => template.run(screen),
-            None if self.self_test => self_test::run(screen, self.run.patterns(), self.quick),
             None => self.check(screen),
         };
         done.unwrap_or_else(|error| {

@@ -8,7 +8,7 @@
 reference() {
     sed -e "s|^images=.*|images=$SHARED/loops|" \
         -e "/^verb=/a printf '%s %s\\\\n' \"\$(hostname)\" \"\$verb\" >>$SHARED/calls" \
-        "$here/../../src/kit/check/self_test/loop.sh" >"$SHARED/loop"
+        "$here/../../src/kit/cli/check/template/loop.sh" >"$SHARED/loop"
     chmod 755 "$SHARED/loop"
 }
 

@@ -7,5 +7,6 @@ mod check;
 mod check_native;
 mod check_peers;
 mod check_self;
+mod faults;
 #[path = "../../support/mod.rs"]
 mod support;

@@ -111,7 +111,7 @@ fn is_message(path: &str, literal: &str) -> bool {
 
 /// What a fault of the kit's drivers is, for people; these tests; and texts that are explained.
 fn is_prose(path: &str) -> bool {
-    ["src/kit/check/self_test/", "src/model/diagnostics/tests.rs", "tests/pure/tidy"]
+    ["tests/node/kit/faults/", "src/model/diagnostics/tests.rs", "tests/pure/tidy"]
         .iter()
         .any(|start| path.starts_with(start))
 }

@@ -147,11 +147,6 @@ fn no_case(pattern: &str) -> String {
 }
 
 impl RunArguments {
-    /// Returns the patterns of `--test`.
-    pub(super) fn patterns(&self) -> &[String] {
-        &self.selection.patterns
-    }
-
     /// Returns the selected cases, see [`Selection::chosen`].
     pub(super) fn chosen(&self) -> Result<Chosen> {
         self.selection.chosen()

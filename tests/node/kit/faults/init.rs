@@ -1,7 +1,7 @@
 //! Failures when kubelet loads a driver.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Tmpfs;
+use super::Fault;
+use super::Reference::Tmpfs;
 
 const INIT: &str = "init)\n";
 const ATTACH: &str = r#""attach":false,"#;

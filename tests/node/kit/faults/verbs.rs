@@ -1,7 +1,7 @@
 //! Verbs that are answered in a wrong way, whatever their arguments.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Tmpfs;
+use super::Fault;
+use super::Reference::Tmpfs;
 
 const OTHER: &str = r#"*) answer='{"status":"Not supported"}' ;;"#;
 const SHIFT: &str = "[ $# = 0 ] || shift\n";

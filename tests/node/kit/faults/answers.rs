@@ -1,7 +1,7 @@
 //! Answers that are right in most calls.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Tmpfs;
+use super::Fault;
+use super::Reference::Tmpfs;
 
 const PRINT: &str = r#"    printf '%s\n' "$answer" >&3"#;
 const ESCAPED: &str = r#" | tr -c ' -~' '?' | cut -c 1-900 | sed 's/["\\]/\\&/g')"#;

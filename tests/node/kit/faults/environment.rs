@@ -1,7 +1,7 @@
 //! Assumptions about the environment that kubelet does not guarantee.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Tmpfs;
+use super::Fault;
+use super::Reference::Tmpfs;
 
 const SHEBANG: &str = "#!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh";
 const OUTPUTS: &str = "exec 3>&1 </dev/null >/dev/null 2>&1\n";

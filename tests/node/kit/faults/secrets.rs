@@ -1,7 +1,7 @@
 //! Secrets that others can see, and logs that do harm.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Tmpfs;
+use super::Fault;
+use super::Reference::Tmpfs;
 
 const STORE: &str = r#"printf '%s' "$3" | base64 -d >"$dir/.password""#;
 const VERB: &str = "verb=${1-}\n";

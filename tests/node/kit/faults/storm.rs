@@ -1,7 +1,7 @@
 //! Drivers that work as long as calls come one after the other, or only a few come at all.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Keeper, Tmpfs};
+use super::Fault;
+use super::Reference::{Keeper, Tmpfs};
 
 const LOCK: &str =
     "    flock -w 100 9 || fail \"another call for this pod does not end: look for it with ps\"\n";

@@ -1,7 +1,7 @@
 //! Options that are read in another way than they were meant.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Loop, Tmpfs};
+use super::Fault;
+use super::Reference::{Loop, Tmpfs};
 
 const PARSED: &str = r#"    case $fields in error:*) fail "${fields#error: }" ;; esac
     take "$1""#;

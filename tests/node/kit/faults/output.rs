@@ -1,7 +1,7 @@
 //! Answers that kubelet cannot use.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Keeper, Tmpfs};
+use super::Fault;
+use super::Reference::{Keeper, Tmpfs};
 
 const PRINT: &str = r#"    printf '%s\n' "$answer" >&3"#;
 const SUCCESS: &str = r#"answer='{"status":"Success"}'"#;

@@ -1,7 +1,7 @@
 //! Drivers that handle each call well, but not the steps between the calls.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Keeper, Loop, Tmpfs};
+use super::Fault;
+use super::Reference::{Keeper, Loop, Tmpfs};
 
 const INIT: &str = r#""selinuxRelabel":true,"supportsMetrics":true}}' ;;"#;
 const MOUNT: &str = "    \"\") undo=yes\n";

@@ -1,7 +1,7 @@
 //! Unmounts that do nothing, or too much.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Keeper, Tmpfs};
+use super::Fault;
+use super::Reference::{Keeper, Tmpfs};
 
 const SOURCES: &str = "    sources=$(mounted) || succeed\n";
 const LOOP: &str = "    while mounted; do\n        umount -n \"$dir\" ||";

@@ -1,7 +1,7 @@
 //! Leftovers of calls that did not run to their end.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Keeper, Tmpfs};
+use super::Fault;
+use super::Reference::{Keeper, Tmpfs};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault {

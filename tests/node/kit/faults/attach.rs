@@ -1,7 +1,7 @@
 //! Disks that are attached, formatted or mounted in a wrong way.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Loop;
+use super::Fault;
+use super::Reference::Loop;
 
 const RECORD: &str = r#"    [ -L "$images/attached/$volume" ] || ln -s "#;
 const FIND: &str = r#"[ -n "$found" ] || found=$(losetup -f --show "$image")"#;

@@ -1,7 +1,7 @@
 //! Mounts that are missing, doubled or of something else, and failed mounts that leave something.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Keeper, Tmpfs};
+use super::Fault;
+use super::Reference::{Keeper, Tmpfs};
 
 const MOUNTED_ALREADY: &str = r#""$source") ;;"#;
 const ELSEWHERE: &str =

@@ -1,7 +1,7 @@
 //! Leftovers after a volume is gone.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::{Keeper, Loop, Tmpfs};
+use super::Fault;
+use super::Reference::{Keeper, Loop, Tmpfs};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault {

@@ -1,7 +1,7 @@
 //! Drivers in a wrong place, and drivers that cannot be started.
 
-use crate::check::self_test::Reference::Tmpfs;
-use crate::check::self_test::{Fault, Laid};
+use super::Reference::Tmpfs;
+use super::{Fault, Laid};
 
 const SHEBANG: &str = "#!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh";
 

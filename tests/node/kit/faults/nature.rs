@@ -1,7 +1,7 @@
 //! Promises that a file system does not keep.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Tmpfs;
+use super::Fault;
+use super::Reference::Tmpfs;
 
 pub(super) const FAULTS: &[Fault] = &[Fault {
     name: "no-labels",

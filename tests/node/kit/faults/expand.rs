@@ -1,8 +1,8 @@
 //! Volumes that grow in a wrong way.
 //! A tmpfs can grow on any machine; the reference driver does not use that.
 
-use crate::check::self_test::Fault;
-use crate::check::self_test::Reference::Tmpfs;
+use super::Fault;
+use super::Reference::Tmpfs;
 
 const RESIZE: &str = r#""requiresFSResize":false,"#;
 
