@@ -5,15 +5,16 @@ use super::evidence::{Evidence, Played};
 use super::facts::Facts;
 use super::left::Left;
 use super::subject::Subject;
+use clap::ValueEnum;
 use flexvol_protocol::VerbSet;
 use serde::Serialize;
 use std::fmt;
 
 /// Importance of a case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Required by a kubelet that exists: the case cites a run of one ([`Case::run`]).
+    /// Required by a kubelet that exists: the case cites a run of one.
     Must,
     /// Robustness that users benefit from.
     Should,
@@ -27,7 +28,7 @@ impl Level {
 }
 
 /// Drivers that a case is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// Every driver; needs no volume.
@@ -56,19 +57,24 @@ pub struct Case {
     /// Verbs that the driver must have. There is nothing to check if it leaves one to kubelet.
     pub needs: VerbSet,
     /// Points of CONFORMANCE.md that the case covers.
-    pub items: &'static [u8],
+    pub items: Vec<u8>,
     /// Statement that is true for a driver that passes; one line.
     pub claim: &'static str,
     /// Behaviour of kubelet that makes it matter; one line, with the source file if there is one.
     pub reason: &'static str,
     /// Fix for a failure, unless the [`Evidence`] has a better one; one line.
     pub fix: &'static str,
+    /// Case of `tests/cluster` in which a kubelet made this case a must; `None` for other levels.
+    pub run: Option<&'static str>,
     /// Method of the check.
     pub how: How,
 }
 
+/// Id of a case, and the method to check it.
+pub(super) type Scene = (&'static str, How);
+
 /// Method to check a case.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum How {
     /// Plays a scene in a sandbox of its own.
     Played(fn(&mut Subject<'_>) -> Played),
@@ -107,22 +113,7 @@ impl Seen<'_> {
     }
 }
 
-impl fmt::Debug for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Played(_) => "Played",
-            Self::Watched(_) => "Watched",
-        })
-    }
-}
-
 impl Case {
-    /// Returns the same case at another level.
-    #[must_use]
-    pub(super) const fn at(self, level: Level) -> Self {
-        Self { level, ..self }
-    }
-
     /// Returns the part of the id before `::`.
     pub fn group(&self) -> &'static str {
         self.id.split("::").next().unwrap_or(self.id)
@@ -131,25 +122,18 @@ impl Case {
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Must => "must",
-            Self::Should => "should",
-            Self::Harden => "harden",
-        })
+        named(self, f)
     }
 }
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::All => "all",
-            Self::Volume => "volume",
-            Self::Attach => "attach",
-            Self::Daemon => "daemon",
-            Self::Expand => "expand",
-            Self::Secrets => "secrets",
-        })
+        named(self, f)
     }
+}
+
+fn named(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    value.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
 }
 
 /// Reports whether a pattern matches an id; `*` stands for any text.
@@ -174,6 +158,13 @@ mod tests {
                 text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
             };
             assert!(plain(group) && plain(name) && !name.is_empty(), "{}", case.id);
+        }
+    }
+
+    #[test]
+    fn each_must_cites_a_run_and_nothing_else_does() {
+        for case in Case::all() {
+            assert_eq!(case.run.is_some(), case.level == Level::Must, "{}", case.id);
         }
     }
 

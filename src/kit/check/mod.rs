@@ -20,7 +20,7 @@
 //! with it. Leftovers that the driver should have cleaned up are found before that ([`Left`]).
 //!
 //! The cases follow the behaviour of pkg/volume/flexvolume in Kubernetes 1.13 to 1.36;
-//! CONFORMANCE.md lists them. Each case that must hold cites a run of a real kubelet ([`RUNS`]).
+//! CONFORMANCE.md lists them. Each case that must hold cites a run of a real kubelet.
 
 mod answer;
 mod attempt;
@@ -39,7 +39,6 @@ mod reboot;
 mod replica;
 mod report;
 mod runner;
-mod runs;
 mod spelling;
 mod staging;
 mod subject;
@@ -47,7 +46,6 @@ mod survey;
 
 pub use answer::{Answer, Meant};
 pub use case::{Case, How, Level, Scope, Seen, matching};
-pub use cases::CASES;
 pub use chosen::Chosen;
 pub use evidence::{Evidence, Played, Stopped};
 pub use facts::Facts;
@@ -57,5 +55,4 @@ pub use left::Left;
 pub(crate) use report::tests::made_up;
 pub use report::{CaseOutcome, CaseResult, Group, Report};
 pub use runner::run;
-pub use runs::{RELEASE, RUNS, Run};
 pub use subject::Subject;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016,SC2046,SC2053 # an inner shell expands; a word each; a pattern
 # What the real kubelet and the controllers do with odd replies to the verbs other than mount, and
-# what else they do to a driver: why `flexvol check` says must. src/kit/check/runs.rs cites these
+# what else they do to a driver: why `flexvol check` says must. src/kit/check/cases.txt cites these
 # cases by name, and docs/kubelet-truth.md tells what came of them. Sourced by
 # tests/cluster/chapter. LONG=1 waits ten minutes for the time limit of waitforattach.
 

@@ -1,11 +1,11 @@
 //! `attach`, `isattached` and `detach`, as the controller calls them, and `waitforattach`, as
 //! kubelet does before each mount.
 
-mod device;
-mod disk;
+pub(in crate::check) mod device;
+pub(in crate::check) mod disk;
 
 use crate::check::answer::Meant;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::device_calls::mounted_at;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
@@ -17,12 +17,9 @@ use crate::fault_injection::{FaultInjection, Moment, Signal, Target};
 use flexvol_kubelet::{PodVolume, by_kubelet};
 use flexvol_linux::mount::mount_table;
 use flexvol_protocol::text::seconds;
-use flexvol_protocol::{Access, Verb, VerbSet};
+use flexvol_protocol::{Access, Verb};
 use std::path::Path;
 use std::time::Duration;
-
-pub(in crate::check) use device::CASES as DEVICE;
-pub(in crate::check) use disk::CASES as DISK;
 
 /// Case about the whole sequence of calls, for cases that need it to begin.
 const WORKS: &str = "attach::works";
@@ -42,164 +39,19 @@ const TO_END: Duration = Duration::from_secs(10);
 /// Directories of the node's tools, which are missing in an empty image.
 const TOOLS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Builds a case for drivers that attach.
-const fn case(
-    id: &'static str,
-    level: Level,
-    needs: &[Verb],
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let needs = VerbSet::of(needs);
-    Case { id, level, scope: Scope::Attach, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "attach::works",
-        Level::Must,
-        &[],
-        &[119, 121, 125, 127],
-        [
-            "a volume goes to the node and away: attach, waitforattach, mountdevice, unmountdevice, detach",
-            "a driver whose attach is true, or not said, gets all of these calls (attacher.go, detacher.go)",
-            "do what each verb is for, answer Not supported to those you lack, or say \"attach\":false in init",
-        ],
-        works,
-    ),
-    case(
-        "attach::twice",
-        Level::Must,
-        &[Verb::Attach],
-        &[119],
-        [
-            "an attach of what is attached to that node is a Success with the same device",
-            "the controller repeats an attach whose answer it lost, and keeps the last device (attacher.go: Attach)",
-            "look first whether the volume is attached to this node, and answer with its device",
-        ],
-        twice,
-    ),
-    case(
-        "attach::device",
-        Level::Must,
-        &[],
-        &[119, 121],
-        [
-            "attach and waitforattach name the device",
-            "it goes into the node's status and to mountdevice; left out, it is blank (attacher.go: WaitForAttach)",
-            "answer with \"device\", also in waitforattach and also when it is the one you were given",
-        ],
-        device,
-    ),
-    case(
-        "attach::detach_by_name",
-        Level::Must,
-        &[Verb::Attach, Verb::Detach],
-        &[120],
-        [
-            "detach gets the name of the volume, and detaches it",
-            "kubelet's text says device, its code sends the PV's name (detacher.go: Detach)",
-            "write down at attach which device belongs to kubernetes.io/pvOrVolumeName, and look there",
-        ],
-        detach_by_name,
-    ),
-    case(
-        "attach::detach_twice",
-        Level::Must,
-        &[Verb::Detach],
-        &[120],
-        [
-            "a detach of what is detached already is a Success",
-            "the controller repeats a detach whose answer it lost, for ever (reconciler.go of attachdetach)",
-            "answer Success where there is nothing to detach",
-        ],
-        detach_twice,
-    ),
-    case(
-        "attach::detach_unknown",
-        Level::Must,
-        &[Verb::Detach],
-        &[120],
-        [
-            "a detach of a volume nobody knows is a Success, and touches no other",
-            "after its restart the controller detaches by what the node's status says, true or not (detacher.go)",
-            "answer Success where there is nothing to detach; compare whole names",
-        ],
-        detach_unknown,
-    ),
-    case(
-        "attach::is_attached",
-        Level::Must,
-        &[Verb::IsAttached],
-        &[124],
-        [
-            "isattached says true while the volume is attached, and false when it no longer is",
-            "left out it counts as false: the controller attaches the volume again at each look (attacher.go)",
-            "answer Success with \"attached\":true or \"attached\":false, without quotes",
-        ],
-        is_attached,
-    ),
-    case(
-        "attach::second_node",
-        Level::Should,
-        &[Verb::Attach, Verb::Detach],
-        &[131],
-        [
-            "an attach to a second node fails, or leaves the first node what it has",
-            "after a node is lost the controller attaches elsewhere, after six minutes by force (reconciler.go)",
-            "keep the node with the attachment, and refuse another one unless the storage can be shared",
-        ],
-        second_node,
-    ),
-    case(
-        "attach::without_secrets_and_tools",
-        Level::Must,
-        &[Verb::Attach, Verb::Detach],
-        &[130],
-        [
-            "attach, isattached and detach answer where the node's tools are not, and a failure leaves nothing",
-            "the controller runs them in an image without mount or losetup, and passes no secret (attacher.go)",
-            "use what the driver brings along; where a tool is missing, answer Failure and name it",
-        ],
-        without_tools,
-    ),
-    case(
-        "attach::wait",
-        Level::Must,
-        &[Verb::WaitForAttach],
-        &[121],
-        [
-            "waitforattach works with the device that attach named and with none",
-            "the device is empty where attach is not supported or the node's status has lost it (attacher.go)",
-            "find the device by the options, and take the argument for a hint",
-        ],
-        wait,
-    ),
-    case(
-        "attach::wait_again",
-        Level::Must,
-        &[Verb::WaitForAttach],
-        &[122],
-        [
-            "waitforattach of a mounted volume is a quick Success with the same device",
-            "it is called for each pod and after each restart of kubelet (operation_generator.go: MountVolume)",
-            "answer as soon as the device is there; do not look whether it is in use",
-        ],
-        wait_again,
-    ),
-    case(
-        "attach::wait_fails_in_time",
-        Level::Must,
-        &[Verb::WaitForAttach],
-        &[17, 123],
-        [
-            "a waitforattach that cannot succeed fails, or ends within 10 s of SIGTERM",
-            "after 10 min kubelet sends SIGTERM, and 10 s later it crashes if the driver still runs (utils/exec)",
-            "give up after a minute or two with Failure, and leave SIGTERM its effect",
-        ],
-        wait_fails_in_time,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("attach::works", How::Played(works)),
+    ("attach::twice", How::Played(twice)),
+    ("attach::device", How::Played(device)),
+    ("attach::detach_by_name", How::Played(detach_by_name)),
+    ("attach::detach_twice", How::Played(detach_twice)),
+    ("attach::detach_unknown", How::Played(detach_unknown)),
+    ("attach::is_attached", How::Played(is_attached)),
+    ("attach::second_node", How::Played(second_node)),
+    ("attach::without_secrets_and_tools", How::Played(without_tools)),
+    ("attach::wait", How::Played(wait)),
+    ("attach::wait_again", How::Played(wait_again)),
+    ("attach::wait_fails_in_time", How::Played(wait_fails_in_time)),
 ];
 
 fn works(subject: &mut Subject<'_>) -> Played {

@@ -7,7 +7,7 @@ mod plan;
 mod told;
 
 use crate::check::answer::Answer;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::in_time::is_late;
@@ -15,8 +15,8 @@ use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
 use crate::fault_injection::{FaultInjection, Signal, Target};
 use flexvol_kubelet::PodVolume;
+use flexvol_protocol::Verb;
 use flexvol_protocol::text::seconds;
-use flexvol_protocol::{Verb, VerbSet};
 use plan::Plan;
 use std::time::Duration;
 
@@ -34,96 +34,14 @@ const SAMPLE: usize = 3;
 /// Delay that a mount may have because another one was killed.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// Builds a case for drivers that mount and unmount themselves.
-const fn case(
-    id: &'static str,
-    level: Level,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let needs = VerbSet::of(&[Verb::Mount, Verb::Unmount]);
-    Case { id, level, scope: Scope::Volume, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        THEN_UNMOUNT,
-        Level::Must,
-        &[98],
-        [
-            "wherever a mount was killed, unmount takes away what it had done",
-            "with kubelet its drivers are killed; for a pod that is gone meanwhile it calls unmount (reconstruct.go)",
-            "let unmount look for what is there, not for what a finished mount wrote down",
-        ],
-        killed_mount_then_unmount,
-    ),
-    case(
-        THEN_MOUNT,
-        Level::Must,
-        &[99],
-        [
-            "wherever a mount was killed, the next one brings the volume up, once",
-            "kubelet mounts again after its restart, on whatever the killed call left (mounter.go: SetUpAt)",
-            "look for each step whether it was done already; mount last",
-        ],
-        killed_mount_then_mount,
-    ),
-    case(
-        KILLED_UNMOUNT,
-        Level::Must,
-        &[100],
-        [
-            "wherever an unmount was killed, the next one ends it, and the volume can be mounted again",
-            "kubelet repeats unmount until it is a Success and the directory can be removed (unmounter.go)",
-            "look for each step whether it was done already, and go on with the next",
-        ],
-        killed_unmount,
-    ),
-    case(
-        "crash::lock_is_freed",
-        Level::Must,
-        &[101],
-        [
-            "a mount that was killed holds up no other",
-            "nobody removes the lock of a process that is gone: the volumes of all pods would wait for it",
-            "lock with flock(2), which the kernel undoes, not with a file or a directory that somebody must remove",
-        ],
-        lock_is_freed,
-    ),
-    case(
-        "crash::closed_reader",
-        Level::Must,
-        &[16],
-        [
-            "a mount or unmount is finished or undone even if nobody reads its answer any more",
-            "a driver survives the restart of a kubelet with KillMode=process, and its output is a closed pipe",
-            "ignore SIGPIPE, and print only when all is done",
-        ],
-        told::closed_reader,
-    ),
-    case(
-        "crash::terminated_mount",
-        Level::Should,
-        &[17],
-        [
-            "a mount that gets SIGTERM ends within 10 s, and the next one works",
-            "systemd sends it to kubelet and all that it started, and SIGKILL some time later",
-            "undo what was begun and answer Failure; pass the signal on to what you wait for",
-        ],
-        told::terminated_mount,
-    ),
-    case(
-        "crash::terminated_unmount",
-        Level::Should,
-        &[17],
-        [
-            "an unmount that gets SIGTERM ends within 10 s, and the next one works",
-            "systemd sends it to kubelet and all that it started, and SIGKILL some time later",
-            "finish what was begun, or leave it to the next unmount",
-        ],
-        told::terminated_unmount,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    (THEN_UNMOUNT, How::Played(killed_mount_then_unmount)),
+    (THEN_MOUNT, How::Played(killed_mount_then_mount)),
+    (KILLED_UNMOUNT, How::Played(killed_unmount)),
+    ("crash::lock_is_freed", How::Played(lock_is_freed)),
+    ("crash::closed_reader", How::Played(told::closed_reader)),
+    ("crash::terminated_mount", How::Played(told::terminated_mount)),
+    ("crash::terminated_unmount", How::Played(told::terminated_unmount)),
 ];
 
 fn killed_mount_then_unmount(subject: &mut Subject<'_>) -> Played {

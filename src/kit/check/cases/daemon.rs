@@ -1,7 +1,7 @@
 //! Processes that serve mounts, as those of FUSE do, and go on after the call.
 
 use crate::check::answer::{Answer, Meant};
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::footprint::at_rest;
 use crate::check::in_time::Deadline;
@@ -9,7 +9,7 @@ use crate::check::staging::{is_mounted, make_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::proc::process::{self, Worker};
-use flexvol_protocol::{Call, VerbSet};
+use flexvol_protocol::Call;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -27,85 +27,13 @@ const ATTEMPTS: usize = 20;
 /// File with the last pid that was used in this namespace.
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// Builds a case for drivers whose mounts are served by a process.
-const fn case(
-    id: &'static str,
-    level: Level,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let needs = VerbSet::of(&[]);
-    Case { id, level, scope: Scope::Daemon, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "daemon::descriptors",
-        Level::Must,
-        &[9, 107],
-        [
-            "the daemon's input and outputs are /dev/null or a log, and its directory is /",
-            "kubelet reads until the last holder of the driver's output is gone (os/exec: CombinedOutput)",
-            "start it with </dev/null >/dev/null 2>&1, all other descriptors closed, after cd /",
-        ],
-        descriptors,
-    ),
-    case(
-        "daemon::own_session",
-        Level::Must,
-        &[107],
-        [
-            "the daemon has a session of its own",
-            "signals to the driver's process group, and the end of its session, reach all that is in it",
-            "start it with setsid, or let it call setsid(2)",
-        ],
-        own_session,
-    ),
-    case(
-        "daemon::survives_kill",
-        Level::Must,
-        &[108],
-        [
-            "the daemon and its mount survive when the driver's process group is killed",
-            "a restart of kubelet ends the drivers it has started; pods go on with their volumes (kubelet.service)",
-            "start it with setsid; where systemd runs, with systemd-run --scope, out of kubelet's control group",
-        ],
-        survives_kill,
-    ),
-    case(
-        "daemon::fails_early",
-        Level::Should,
-        &[61, 109],
-        [
-            "mount fails, and leaves nothing, if the daemon cannot be started",
-            "after a Success kubelet starts the pod, which writes to the node's disk (mounter.go: SetUpAt)",
-            "wait until the daemon serves the mount, and answer Failure if it ends before that",
-        ],
-        fails_early,
-    ),
-    case(
-        "daemon::is_gone",
-        Level::Should,
-        &[110],
-        [
-            "the daemon ends with its mount",
-            "one that stays for each pod fills the node; kubelet does not know of it (unmounter.go: TearDownAt)",
-            "unmount first, then wait for the daemon, and end it if it does not end by itself",
-        ],
-        is_gone,
-    ),
-    case(
-        "daemon::spares_strangers",
-        Level::Should,
-        &[110],
-        [
-            "unmount ends no other process that has the number of a daemon which is gone",
-            "numbers come round again; a crashed daemon's may be kubelet's by the time of the unmount (unmounter.go)",
-            "compare the command line or the time of its start before you send a signal, or use a pidfd",
-        ],
-        spares_strangers,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("daemon::descriptors", How::Played(descriptors)),
+    ("daemon::own_session", How::Played(own_session)),
+    ("daemon::survives_kill", How::Played(survives_kill)),
+    ("daemon::fails_early", How::Played(fails_early)),
+    ("daemon::is_gone", How::Played(is_gone)),
+    ("daemon::spares_strangers", How::Played(spares_strangers)),
 ];
 
 /// Mounted volume, and the processes that came with it.

@@ -5,11 +5,10 @@ mod ordeal;
 mod scarce;
 mod where_it_is;
 
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::Played;
 use crate::check::subject::Subject;
 use crate::check::survey::modes;
-use flexvol_protocol::VerbSet;
 use ordeal::{Demand, endure, works_otherwise};
 use std::ffi::OsString;
 use std::path::Path;
@@ -49,164 +48,20 @@ const HOSTILE: &[(&str, &str)] = &[
 /// File that shells read before a script, if a variable names it.
 const STARTUP: &str = "/run/startup-of-a-shell";
 
-const fn case(
-    id: &'static str,
-    (level, scope): (Level, Scope),
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    Case { id, level, scope, needs: VerbSet::of(&[]), items, claim, reason, fix, how: How::Played(scene) }
-}
-
-const MUST: (Level, Scope) = (Level::Must, Scope::All);
-const SHOULD: (Level, Scope) = (Level::Should, Scope::All);
-const OF_A_VOLUME: (Level, Scope) = (Level::Should, Scope::Volume);
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "environment::empty",
-        MUST,
-        &[11],
-        [
-            "init needs no environment variable at all, and a volume no more than the plainest PATH",
-            "kubelet hands on its own, in which there is no HOME, LANG, USER or TMPDIR (driver-call.go: Run)",
-            "set PATH and whatever else tools need at the top of the driver, and read nothing from outside",
-        ],
-        empty,
-    ),
-    case(
-        "environment::hostile",
-        SHOULD,
-        &[12],
-        [
-            "no environment variable changes what the driver does or prints",
-            "kubelet hands on whatever it was started with: proxies, locales, what an admin exported once",
-            "drop the environment first: #!/usr/bin/env -S -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh",
-        ],
-        hostile,
-    ),
-    case(
-        "environment::no_stdin",
-        MUST,
-        &[10],
-        [
-            "the driver never waits for input",
-            "there is nobody to answer a prompt, and kubelet has no timeout (driver-call.go: Run)",
-            "read nothing, and start tools with standard input from /dev/null and their options against prompts",
-        ],
-        silent_input,
-    ),
-    case(
-        "environment::deleted_directory",
-        MUST,
-        &[13],
-        [
-            "the driver works in a directory that was removed",
-            "it gets kubelet's working directory, whatever that is; a shell complains about such a one",
-            "change to / first: #!/usr/bin/env -S -C / sh, and use absolute paths only",
-        ],
-        where_it_is::deleted_directory,
-    ).at(Level::Harden),
-    case(
-        "environment::detached_directory",
-        MUST,
-        &[13],
-        [
-            "the driver works in a directory that no path leads to",
-            "it gets kubelet's working directory, whatever that is, if only one on a file system that is gone",
-            "change to / first: #!/usr/bin/env -S -C / sh, and use absolute paths only",
-        ],
-        where_it_is::detached_directory,
-    ).at(Level::Harden),
-    case(
-        "environment::other_path",
-        MUST,
-        &[14],
-        [
-            "the driver works in another plugin directory, with blanks in its path",
-            "each distribution has its own plugin directory (--volume-plugin-dir)",
-            "name no plugin directory in the driver, and quote $0 and what is made of it",
-        ],
-        where_it_is::other_path,
-    ),
-    case(
-        "environment::symlink",
-        MUST,
-        &[14],
-        [
-            "the driver works if the executable in its directory is a symbolic link",
-            "kubelet executes links, and installers make them (probe.go)",
-            "find what lies beside the driver by readlink -f \"$0\", or need nothing beside it",
-        ],
-        where_it_is::symlink,
-    ),
-    case(
-        "environment::tight_umask",
-        OF_A_VOLUME,
-        &[18],
-        [
-            "with umask 077 everything has the mode it has otherwise",
-            "the mask is kubelet's; hardened nodes have 077, and then pods cannot enter their volumes",
-            "set the umask first, or give each file and directory its mode (mkdir -m, install -m, chmod)",
-        ],
-        |subject| masked(subject, 0o077),
-    ),
-    case(
-        "environment::open_umask",
-        OF_A_VOLUME,
-        &[18],
-        [
-            "with umask 0 everything has the mode it has otherwise",
-            "the mask is kubelet's; with 0, what root makes without a mode can be written by everybody",
-            "set the umask first, or give each file and directory its mode (mkdir -m, install -m, chmod)",
-        ],
-        |subject| masked(subject, 0),
-    ),
-    case(
-        "environment::few_files",
-        SHOULD,
-        &[20],
-        [
-            "a driver that may open but a few files works or says why not",
-            "without an answer kubelet logs unexpected end of JSON input, and nobody learns why",
-            "keep the answer's descriptor open from the start, and answer Failure from an exit handler",
-        ],
-        scarce::files,
-    ),
-    case(
-        "environment::no_processes",
-        SHOULD,
-        &[20],
-        [
-            "a driver that may start no process works or says why not",
-            "a node that runs out of processes refuses fork(2); without an answer nobody learns why",
-            "answer with what needs no process (in a shell: printf), from an exit handler",
-        ],
-        scarce::processes,
-    ),
-    case(
-        "environment::full_disk",
-        SHOULD,
-        &[21],
-        [
-            "with /tmp, /run and /var/log full the driver works or says why not",
-            "full disks are what makes kubelet evict pods, whose volumes are unmounted then",
-            "check what each write says, log without minding whether it works, and answer all the same",
-        ],
-        scarce::full_disk,
-    ),
-    case(
-        "environment::read_only",
-        SHOULD,
-        &[21],
-        [
-            "with /tmp, /run, /var/log and /etc read-only the driver works or says why not",
-            "there are distributions whose root cannot be written to, and disks that fail become read-only",
-            "check what each write says, log without minding whether it works, and answer all the same",
-        ],
-        scarce::read_only,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("environment::empty", How::Played(empty)),
+    ("environment::hostile", How::Played(hostile)),
+    ("environment::no_stdin", How::Played(silent_input)),
+    ("environment::deleted_directory", How::Played(where_it_is::deleted_directory)),
+    ("environment::detached_directory", How::Played(where_it_is::detached_directory)),
+    ("environment::other_path", How::Played(where_it_is::other_path)),
+    ("environment::symlink", How::Played(where_it_is::symlink)),
+    ("environment::tight_umask", How::Played(|subject| masked(subject, 0o077))),
+    ("environment::open_umask", How::Played(|subject| masked(subject, 0))),
+    ("environment::few_files", How::Played(scarce::files)),
+    ("environment::no_processes", How::Played(scarce::processes)),
+    ("environment::full_disk", How::Played(scarce::full_disk)),
+    ("environment::read_only", How::Played(scarce::read_only)),
 ];
 
 fn empty(subject: &mut Subject<'_>) -> Played {

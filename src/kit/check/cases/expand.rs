@@ -1,13 +1,13 @@
 //! `expandfs`, as kubelet calls it once the PV of a pod has grown.
 
 use crate::check::answer::{Answer, Meant};
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::staging::{is_mounted, put};
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
 use flexvol_protocol::quantity::Quantity;
-use flexvol_protocol::{Access, Call, Verb, VerbSet};
+use flexvol_protocol::{Access, Call};
 use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
 
@@ -22,89 +22,17 @@ const MIB: u64 = 1 << 20;
 /// Bit of `CAP_SYS_RESOURCE` (capability.h).
 const SYS_RESOURCE: u32 = 24;
 
-/// Builds a case for drivers that have `expandfs`.
-const fn case(
-    id: &'static str,
-    level: Level,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let needs = VerbSet::of(&[Verb::ExpandFs]);
-    Case { id, level, scope: Scope::Expand, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "expand::grows",
-        Level::Must,
-        &[132],
-        [
-            "expandfs makes the mounted file system larger and keeps what is in it",
-            "expandvolume is never called, so whatever is below has to grow here too (expander.go: NodeExpand)",
-            "grow the store first, then the device, then the file system",
-        ],
-        grows,
-    ),
-    case(
-        "expand::twice",
-        Level::Must,
-        &[132],
-        [
-            "expandfs is a Success where the file system is as large already, or larger",
-            "kubelet repeats it after a lost answer, and a failure keeps the pod from starting (expander.go)",
-            "compare before you grow, and answer Success if there is nothing to do",
-        ],
-        twice,
-    ),
-    case(
-        "expand::odd_arguments",
-        Level::Must,
-        &[132],
-        [
-            "expandfs answers without a device, with an old size of 0 and for the global directory",
-            "old releases name the global directory; a PV may have had no size; a device may be empty (expander.go)",
-            "find the volume by its options, and go by the size that it really has",
-        ],
-        odd_arguments,
-    ),
-    case(
-        "expand::shrink",
-        Level::Should,
-        &[133],
-        [
-            "expandfs to less than there is makes nothing smaller and loses nothing",
-            "a PV may be edited, restored or made again with less (expander.go: NodeExpand)",
-            "never truncate; compare the new size with what is there before anything else",
-        ],
-        shrink,
-    ),
-    case(
-        "expand::shrink_is_refused",
-        Level::Should,
-        &[133],
-        [
-            "expandfs to less than the old size is a Failure",
-            "a Success is written into the status of the claim as its size (node_expander.go)",
-            "answer Failure if the new size is below the old one",
-        ],
-        shrink_is_refused,
-    ),
-    Case {
-        id: "expand::not_left_to_kubelet",
-        level: Level::Must,
-        scope: Scope::All,
-        needs: VerbSet::of(&[]),
-        items: &[134],
-        claim: "a driver without expandfs says so by \"requiresFSResize\":false, unless it has a disk to grow",
-        reason: "left out it is true: kubelet grows what it takes for a device, and the claim says that it grew (expander-defaults.go)",
-        fix: "add \"requiresFSResize\":false to the capabilities, or answer expandfs with Success",
-        how: How::Played(not_left_to_kubelet),
-    },
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("expand::grows", How::Played(grows)),
+    ("expand::twice", How::Played(twice)),
+    ("expand::odd_arguments", How::Played(odd_arguments)),
+    ("expand::shrink", How::Played(shrink)),
+    ("expand::shrink_is_refused", How::Played(shrink_is_refused)),
+    ("expand::not_left_to_kubelet", How::Played(not_left_to_kubelet)),
 ];
 
 /// Mounted volume that shall grow, with a file in it.
-struct Scene {
+struct Growing {
     volume: PodVolume,
     target: PathBuf,
     old: u64,
@@ -112,7 +40,7 @@ struct Scene {
     before: u64,
 }
 
-impl Scene {
+impl Growing {
     fn set(subject: &mut Subject<'_>) -> Result<Self, Stopped> {
         let mut volume = subject.volume()?;
         if volume.options.access() == Access::ReadOnly || (subject.facts.mounts && !subject.facts.writable) {
@@ -191,7 +119,7 @@ fn may_resize() -> Result<bool, Stopped> {
 }
 
 fn grows(subject: &mut Subject<'_>) -> Played {
-    let scene = Scene::set(subject)?;
+    let scene = Growing::set(subject)?;
     let answer = scene.grow(subject)?.succeeds("the volume has grown")?;
     scene.is_unharmed(&answer, scene.before)?;
     let now = size_at(&scene.target)?;
@@ -206,7 +134,7 @@ fn grows(subject: &mut Subject<'_>) -> Played {
 }
 
 fn twice(subject: &mut Subject<'_>) -> Played {
-    let scene = Scene::set(subject)?;
+    let scene = Growing::set(subject)?;
     scene.grow(subject)?.or_blocked(GROWS)?;
     let grown = size_at(&scene.target)?;
     // The calls ask for the same size again, and then for less than the present size.
@@ -218,7 +146,7 @@ fn twice(subject: &mut Subject<'_>) -> Played {
 }
 
 fn odd_arguments(subject: &mut Subject<'_>) -> Played {
-    let scene = Scene::set(subject)?;
+    let scene = Growing::set(subject)?;
     let options = scene.volume.device_options();
     let device = subject.device().to_owned();
     let expand = |device: &str, target, old_bytes| Call::ExpandFs {
@@ -245,21 +173,21 @@ fn odd_arguments(subject: &mut Subject<'_>) -> Played {
 }
 
 fn shrink(subject: &mut Subject<'_>) -> Played {
-    let scene = Scene::set(subject)?;
+    let scene = Growing::set(subject)?;
     let answer = scene.call(subject, scene.old / 2)?.answers("the new size is below the old one")?;
     scene.is_unharmed(&answer, scene.before)?;
     scene.end(subject)
 }
 
 fn shrink_is_refused(subject: &mut Subject<'_>) -> Played {
-    let scene = Scene::set(subject)?;
+    let scene = Growing::set(subject)?;
     scene.call(subject, scene.old / 2)?.refuses("the new size is below the old one")?;
     scene.end(subject)
 }
 
 /// Plays the life cycle of a volume that grows while one pod has it, and is mounted by the next.
 pub(super) fn grow_and_mount_again(subject: &mut Subject<'_>) -> Played {
-    let scene = Scene::set(subject)?;
+    let scene = Growing::set(subject)?;
     scene.grow(subject)?.or_blocked(GROWS)?;
     let grown = size_at(&scene.target)?;
     scene.call(subject, scene.new)?.succeeds("kubelet asks once more")?;
@@ -269,7 +197,7 @@ pub(super) fn grow_and_mount_again(subject: &mut Subject<'_>) -> Played {
     let answer = subject.bring_up(&next)?;
     let target = next.target()?;
     if subject.facts.keeps_data {
-        let again = Scene { target: target.as_path().to_owned(), ..scene };
+        let again = Growing { target: target.as_path().to_owned(), ..scene };
         again.is_unharmed(&answer, grown)?;
         std::fs::remove_file(again.target.join("check"))?;
     }

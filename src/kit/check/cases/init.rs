@@ -2,13 +2,13 @@
 //! directory, and uses its answer for every volume.
 
 use crate::check::answer::Answer;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::in_time::{Deadline, is_late};
 use crate::check::subject::Subject;
 use crate::check::survey::has_an_attachment;
 use flexvol_protocol::text::seconds;
-use flexvol_protocol::{Call, Verb, VerbSet};
+use flexvol_protocol::{Call, Verb};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,136 +28,18 @@ const KNOWN: [&str; 5] = ["attach", "selinuxrelabel", "supportsmetrics", "fsgrou
 /// Case about a successful answer, for cases about its content.
 const WORKS: &str = "init::works";
 
-const fn must(
-    id: &'static str,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let (level, scope, needs, how) = (Level::Must, Scope::All, VerbSet::of(&[]), How::Played(scene));
-    Case { id, level, scope, needs, items, claim, reason, fix, how }
-}
-
-const fn should(
-    id: &'static str,
-    items: &'static [u8],
-    words: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    Case { level: Level::Should, ..must(id, items, words, scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    must(
-        "init::works",
-        &[25],
-        [
-            "init is a Success",
-            "kubelet does not load a driver whose init fails; if that was at its own start it never asks again (probe.go)",
-            "answer {\"status\":\"Success\",\"capabilities\":{\"attach\":false}}, whatever the node lacks",
-        ],
-        works,
-    ),
-    must(
-        "init::capabilities",
-        &[25],
-        [
-            "the capabilities are an object, or are left out",
-            "at null kubelet ends with a panic, each time it is started (driver-call.go: DriverStatus)",
-            "write \"capabilities\":{\"attach\":false}, or leave the key out",
-        ],
-        capabilities,
-    ),
-    must(
-        "init::booleans",
-        &[27],
-        [
-            "every capability is true or false",
-            "one of another type voids the whole answer, and the driver is not loaded (driver-call.go)",
-            "write true and false without quotes, in small letters; leave out what is not meant",
-        ],
-        booleans,
-    ),
-    must(
-        "init::attach_is_meant",
-        &[26],
-        [
-            "a driver that attaches, by its word or by leaving attach out, has attach, waitforattach or mountdevice",
-            "left out, attach is true: pods then wait for an attachment that nobody makes (plugin.go: CanAttach)",
-            "say \"capabilities\":{\"attach\":false}",
-        ],
-        attach_is_meant,
-    ),
-    should(
-        "init::attach_is_said",
-        &[26],
-        [
-            "init says whether the driver attaches",
-            "left out, it is true, which hardly anybody expects (driver-call.go: defaultCapabilities)",
-            "say \"capabilities\":{\"attach\":false}, or true if it is",
-        ],
-        attach_is_said,
-    ),
-    must(
-        "init::quick",
-        &[22],
-        [
-            "init takes less than a second",
-            "it runs after each change while kubelet can look up no volume plugin at all (plugins.go)",
-            "look for nothing and start nothing in init: print the capabilities",
-        ],
-        quick,
-    ),
-    must(
-        "init::storm",
-        &[28, 138],
-        [
-            "a hundred calls of init at once say the same",
-            "kubelet, the controller-manager and its helpers each probe the directory, after each change in it",
-            "do nothing in init that two calls cannot do at once: no files, no locks",
-        ],
-        storm,
-    ).at(Level::Should),
-    must(
-        "init::no_side_effects",
-        &[29],
-        [
-            "init mounts nothing, starts nothing, and leaves the driver's directory alone",
-            "a file that changes there calls init again, for ever (probe.go: handleWatchEvent)",
-            "print the capabilities in init, and prepare what is needed in mount",
-        ],
-        no_side_effects,
-    ),
-    must(
-        "init::without_network_and_tools",
-        &[30],
-        [
-            "without a network and without a single tool in PATH, init works or says why not",
-            "at boot neither is there, and an init that fails when kubelet starts is not called again (probe.go: Init)",
-            "print the capabilities with the shell's own printf, before looking for any tool",
-        ],
-        without_network_and_tools,
-    ),
-    must(
-        "init::extra_arguments",
-        &[31],
-        [
-            "init takes arguments that it does not know and says the same",
-            "a later kubelet may send some",
-            "look at the first argument only",
-        ],
-        extra_arguments,
-    ).at(Level::Harden),
-    should(
-        "init::same_everywhere",
-        &[38],
-        [
-            "init says the same on each host and in each environment",
-            "whether it attaches is part of a volume's identity: two answers, and mounts are lost (plugin.go)",
-            "print constants; what depends on the node belongs into mount",
-        ],
-        same_everywhere,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("init::works", How::Played(works)),
+    ("init::capabilities", How::Played(capabilities)),
+    ("init::booleans", How::Played(booleans)),
+    ("init::attach_is_meant", How::Played(attach_is_meant)),
+    ("init::attach_is_said", How::Played(attach_is_said)),
+    ("init::quick", How::Played(quick)),
+    ("init::storm", How::Played(storm)),
+    ("init::no_side_effects", How::Played(no_side_effects)),
+    ("init::without_network_and_tools", How::Played(without_network_and_tools)),
+    ("init::extra_arguments", How::Played(extra_arguments)),
+    ("init::same_everywhere", How::Played(same_everywhere)),
 ];
 
 /// Returns a successful answer, for cases about its content.

@@ -1,12 +1,12 @@
 //! The driver as a file: its names and modes, how kubelet's prober treats them, and what the driver
 //! needs to start. The file is checked in its place; the steps of an installer are not seen.
 
-mod executable;
+pub(in crate::check) mod executable;
 
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::subject::Subject;
-use flexvol_protocol::{DriverName, VerbSet};
+use flexvol_protocol::DriverName;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -20,66 +20,12 @@ const HEAD: u64 = 4096;
 /// Type of the program header that names a loader (elf.h: `PT_INTERP`).
 const LOADER: u32 = 3;
 
-/// Builds a case that makes no call.
-const fn case(
-    id: &'static str,
-    level: Level,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let (scope, needs) = (Scope::All, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "install::name",
-        Level::Must,
-        &[140],
-        [
-            "the directory is vendor~driver, a name Kubernetes takes, and the file in it is called driver",
-            "kubelet executes the part after the ~, and refuses the name after init if it is no good (probe.go)",
-            "name it like example.com~driver/driver: the vendor a DNS name in small letters, both without _ or ~",
-        ],
-        name,
-    ),
-    case(
-        "install::alone",
-        Level::Must,
-        &[137],
-        [
-            "the directory is no link, and nothing else in it is visible",
-            "kubelet skips links at its start, and calls init whenever a visible file changes (probe.go)",
-            "keep logs, state and helpers elsewhere, and files of your own under a name with a dot in front",
-        ],
-        alone,
-    ),
-    case(
-        "install::mode",
-        Level::Must,
-        &[137],
-        [
-            "the driver and its directory can be written to by their owner alone, and executed",
-            "kubelet executes it as root, and whatever somebody else puts in its place (probe.go)",
-            "chown root and chmod 0755 the file and the directory",
-        ],
-        mode,
-    ),
-    case(
-        "install::self_contained",
-        Level::Should,
-        &[30, 136],
-        [
-            "the driver is a static program or a script for sh",
-            "a loader, libc or interpreter that the node or kubelet's image lacks is an empty answer (driver-call.go)",
-            "link it statically, or keep to what /bin/sh can do",
-        ],
-        self_contained,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("install::name", How::Played(name)),
+    ("install::alone", How::Played(alone)),
+    ("install::mode", How::Played(mode)),
+    ("install::self_contained", How::Played(self_contained)),
 ];
-
-pub(in crate::check) use executable::CASES as EXECUTABLE;
 
 /// Returns the names of the driver's directory and of its file.
 /// Skips the case if kubelet could not find it.

@@ -3,13 +3,12 @@
 
 use crate::check::answer::Answer;
 use crate::check::attempt::plainly;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::cases::options::places;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::hunt::read;
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::sandbox::Isolation;
-use flexvol_protocol::VerbSet;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -25,62 +24,11 @@ const CROWD: usize = 20;
 /// Configuration of logrotate(8), which keeps logs small.
 const ROTATED: &str = "/etc/logrotate.d";
 
-const fn case(
-    id: &'static str,
-    scope: Scope,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let (level, needs) = (Level::Should, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "log::bounded",
-        Scope::All,
-        &[117],
-        [
-            "a log is not written to for ever",
-            "kubelet repeats what fails every two minutes, for each pod and for months, and evicts pods on a full disk",
-            "start over at some size, log to the system's log, or install a file in /etc/logrotate.d",
-        ],
-        bounded,
-    ),
-    case(
-        "log::unwritable",
-        Scope::All,
-        &[117],
-        [
-            "where the log cannot be written the calls go on without it",
-            "a pod does not have to wait because of a log, and a volume not to stay mounted (operation_generator.go)",
-            "ignore every error of the log, and send what the shell says about it to /dev/null",
-        ],
-        unwritable,
-    ),
-    case(
-        "log::forged_lines",
-        Scope::Volume,
-        &[118],
-        [
-            "no option begins a line of its own in a log or in another file of the driver",
-            "whoever may make a pod writes the options, and would write the log of what others did (driver-call.go)",
-            "write one line a call, with line breaks and other controls in it escaped",
-        ],
-        forged_lines,
-    ),
-    case(
-        "log::concurrent",
-        Scope::All,
-        &[117],
-        [
-            "calls at the same moment do not spoil each other's lines in the log",
-            "kubelet calls for several pods at once (operation_executor.go)",
-            "open the log for appending and write each line at once; lock it to cut it",
-        ],
-        concurrent,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("log::bounded", How::Played(bounded)),
+    ("log::unwritable", How::Played(unwritable)),
+    ("log::forged_lines", How::Played(forged_lines)),
+    ("log::concurrent", How::Played(concurrent)),
 ];
 
 /// Makes several kinds of call; with a volume, also plays a whole life cycle.

@@ -1,11 +1,10 @@
 //! Capabilities that depend on the kind of file system: it can be measured, and it stores labels.
 
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::in_time::within;
 use crate::check::staging::put;
 use crate::check::subject::Subject;
-use flexvol_protocol::VerbSet;
 use rustix::fs::{XattrFlags, getxattr, setxattr, statvfs};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,37 +17,10 @@ const QUICK: Duration = Duration::from_secs(1);
 /// Extended attribute with the label of SELinux.
 const LABEL: &str = "security.selinux";
 
-const fn case(
-    id: &'static str,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let (level, scope, needs) = (Level::Should, Scope::Volume, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const METRICS: &[Case] = &[case(
-    "metrics::statfs_does_not_block",
-    &[142],
-    [
-        "a volume that kubelet is to measure can be measured at any time, also when its server hangs",
-        "with supportsMetrics kubelet calls statfs on it each minute; one that hangs stops the rest (metrics_statfs.go)",
-        "say \"supportsMetrics\":false unless statfs is answered without asking a server",
-    ],
-    statfs_does_not_block,
-)];
-
-pub(in crate::check) const LABELS: &[Case] = &[case(
-    "labels::relabel",
-    &[143],
-    [
-        "a volume that is to be relabelled can store SELinux labels",
-        "with selinuxRelabel the container runtime labels every file; where it cannot, the pod does not start",
-        "say \"selinuxRelabel\":false for file systems that store no labels (NFS, CIFS, FUSE)",
-    ],
-    relabel,
-)];
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("metrics::statfs_does_not_block", How::Played(statfs_does_not_block)),
+    ("labels::relabel", How::Played(relabel)),
+];
 
 fn statfs_does_not_block(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.supports_metrics {

@@ -4,11 +4,9 @@
 pub(in crate::check) mod played;
 
 use crate::check::answer::{Answer, member};
-use crate::check::case::Seen;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::Evidence;
 use flexvol_kubelet::{End, Fault, Verdict};
-use flexvol_protocol::VerbSet;
 use flexvol_protocol::failure::MESSAGE_LIMIT;
 use flexvol_protocol::text::seconds;
 use serde_json::Value;
@@ -16,151 +14,19 @@ use serde_json::Value;
 /// Limit for an output, in bytes: kubelet reads it into memory, and logs it if it cannot parse it.
 const LARGEST: usize = 64 << 10;
 
-/// Builds a case that looks at every call.
-const fn watched(
-    id: &'static str,
-    level: Level,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    look: fn(&Seen<'_>) -> Option<Vec<Evidence>>,
-) -> Case {
-    let (scope, needs) = (Scope::All, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Watched(look) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    watched(
-        "output::one_object",
-        Level::Must,
-        &[1, 33],
-        [
-            "every call is answered with one JSON object",
-            "kubelet hands the whole output to one json.Unmarshal (driver-call.go: handleCmdResponse)",
-            "print one object such as {\"status\":\"Success\"}, once, also for arguments you do not know",
-        ],
-        |seen| seen.calls(one_object),
-    ),
-    watched(
-        "output::no_noise",
-        Level::Must,
-        &[1, 2],
-        [
-            "nothing is printed besides the answer, on standard error neither",
-            "kubelet reads both outputs from one pipe; anything else in it voids the answer (driver-call.go: Run)",
-            "point descriptors 1 and 2 at a log or /dev/null first, and print the answer to a copy of the old 1",
-        ],
-        |seen| seen.calls(noise),
-    ),
-    watched(
-        "output::plain_text",
-        Level::Must,
-        &[3],
-        [
-            "the answer is UTF-8 without a byte order mark or NUL",
-            "Go's JSON parser refuses a mark and a NUL, and replaces what is not UTF-8",
-            "print UTF-8, and take out of a tool's words what is none",
-        ],
-        |seen| seen.calls(plain_text),
-    ),
-    watched(
-        "output::status_words",
-        Level::Must,
-        &[4],
-        [
-            "the status is exactly Success or Not supported, or a word for failure",
-            "kubelet compares the text; every other one, Not Supported for example, is a failure (driver-call.go)",
-            "write \"Success\", \"Not supported\" or \"Failure\", in just this case and spacing",
-        ],
-        |seen| seen.calls(status_words),
-    ),
-    watched(
-        "output::types",
-        Level::Must,
-        &[5],
-        [
-            "the fields kubelet knows have the types it knows: strings, true or false, whole numbers",
-            "one field of a wrong type voids the whole answer, in every verb (driver-call.go: DriverStatus)",
-            "write true without quotes, a device in quotes, and leave out what is not needed",
-        ],
-        |seen| seen.calls(types),
-    ),
-    watched(
-        "output::success_exits_zero",
-        Level::Must,
-        &[6],
-        [
-            "a Success comes with exit status 0",
-            "Success with any other exit status is a failure for kubelet, which calls it a driver bug (driver-call.go: Run)",
-            "exit 0 after Success",
-        ],
-        |seen| seen.calls(success_exits_zero),
-    ),
-    watched(
-        "output::failure_exits_zero",
-        Level::Should,
-        &[7],
-        [
-            "a Failure comes with exit status 0",
-            "on any other exit status kubelet logs all arguments, secrets included (driver-call.go: Run)",
-            "exit 0 whenever an answer was printed",
-        ],
-        |seen| seen.calls(failure_exits_zero),
-    ),
-    watched(
-        "output::not_killed",
-        Level::Must,
-        &[8],
-        [
-            "no call ends by a signal or an abort",
-            "without an answer kubelet says unexpected end of JSON input, and nobody learns why",
-            "catch what can go wrong and answer Failure with the reason in message",
-        ],
-        |seen| seen.calls(not_killed),
-    ),
-    watched(
-        "output::pipe_closed",
-        Level::Must,
-        &[9],
-        [
-            "the output is closed when the driver ends: nothing it started keeps it open",
-            "kubelet reads to the end of the pipe and waits for ever for one that is kept open (exec: CombinedOutput)",
-            "start a daemon with descriptors 0, 1 and 2 on /dev/null (setsid daemon </dev/null >/dev/null 2>&1 &)",
-        ],
-        |seen| seen.calls(pipe_closed),
-    ),
-    watched(
-        "output::in_time",
-        Level::Must,
-        &[22],
-        [
-            "every call ends",
-            "kubelet has no timeout but for waitforattach: the volume hangs until kubelet is restarted",
-            "give every step that can hang a deadline (timeout 60 mount …), and answer Failure",
-        ],
-        |seen| seen.calls(in_time),
-    ),
-    watched(
-        "output::size",
-        Level::Should,
-        &[15],
-        [
-            "an answer is smaller than 64 KiB",
-            "kubelet keeps all of it in memory, and logs it if it is no good",
-            "print the answer and nothing else; cut long messages",
-        ],
-        |seen| seen.calls(size),
-    ),
-    watched(
-        "output::message",
-        Level::Should,
-        &[23],
-        [
-            "a Failure says why in one printable line of at most 1 KiB",
-            "the message becomes an Event of the pod, which people read in a terminal",
-            "put the reason and what to do into \"message\", as one line",
-        ],
-        |seen| seen.calls(message),
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("output::one_object", How::Watched(|seen| seen.calls(one_object))),
+    ("output::no_noise", How::Watched(|seen| seen.calls(noise))),
+    ("output::plain_text", How::Watched(|seen| seen.calls(plain_text))),
+    ("output::status_words", How::Watched(|seen| seen.calls(status_words))),
+    ("output::types", How::Watched(|seen| seen.calls(types))),
+    ("output::success_exits_zero", How::Watched(|seen| seen.calls(success_exits_zero))),
+    ("output::failure_exits_zero", How::Watched(|seen| seen.calls(failure_exits_zero))),
+    ("output::not_killed", How::Watched(|seen| seen.calls(not_killed))),
+    ("output::pipe_closed", How::Watched(|seen| seen.calls(pipe_closed))),
+    ("output::in_time", How::Watched(|seen| seen.calls(in_time))),
+    ("output::size", How::Watched(|seen| seen.calls(size))),
+    ("output::message", How::Watched(|seen| seen.calls(message))),
 ];
 
 /// Reports whether kubelet cannot parse the output, although no signal ended the driver.

@@ -2,22 +2,20 @@
 //! checks of the directory between them. Each call has cases of its own; these cases are about the
 //! steps between the calls.
 
-mod node;
+pub(in crate::check) mod node;
 
 use crate::check::answer::Answer;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::cases::daemon::settled;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::{PodVolume, Reader, by_kubelet};
-use flexvol_protocol::{Access, Call, Capabilities, FsGroup, FsGroupSpelling, Options, VerbSet};
+use flexvol_protocol::{Access, Call, Capabilities, FsGroup, FsGroupSpelling, Options};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
-
-pub(in crate::check) use node::CASES as NODE;
 
 /// Case about a step that must work before anything else.
 const LOADS: &str = "init::capabilities";
@@ -26,118 +24,16 @@ const UNMOUNT_WORKS: &str = "unmount::works";
 /// Group of a pod.
 const GROUP: u32 = 2000;
 
-/// Builds a case that calls every verb it needs, and leaves verbs that the driver lacks to kubelet.
-const fn case(
-    id: &'static str,
-    scope: Scope,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let needs = VerbSet::of(&[]);
-    Case { id, level: Level::Must, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "sequence::boot",
-        Scope::All,
-        &[25, 29, 38],
-        [
-            "init says the same each time: at boot, by the controller, while volumes are mounted",
-            "each file event loads the driver again; a changed attach changes the identity of its volumes (probe.go)",
-            "make init depend on nothing but the driver itself",
-        ],
-        boot,
-    ),
-    case(
-        "sequence::pod",
-        Scope::Volume,
-        &[59, 70, 76, 78, 79],
-        [
-            "pods come and go, one after the other, and leave no directory behind",
-            "kubelet removes the volume's directory, then those above it, none recursively (kubelet_volumes.go)",
-            "leave nothing in or beside the directory that kubelet made",
-        ],
-        pod,
-    ),
-    case(
-        "sequence::lost_answer",
-        Scope::Volume,
-        &[16, 62],
-        [
-            "after a mount whose answer nobody read, the volume is mounted or can be mounted",
-            "a restarted kubelet looks at the directory, and mounts again if nothing is there (mounter.go: SetUpAt)",
-            "ignore SIGPIPE; finish or undo what was begun before you print",
-        ],
-        lost_answer,
-    ),
-    case(
-        "sequence::failed_start",
-        Scope::Volume,
-        &[65, 66],
-        [
-            "after a mount that failed the next one works, and a pod that is given up leaves nothing",
-            "after a failure kubelet removes the directory, tries again, and never calls unmount (mounter.go: SetUpAt)",
-            "undo all of it before you answer Failure",
-        ],
-        failed_start,
-    ),
-    case(
-        "sequence::restart_alive",
-        Scope::Volume,
-        &[29, 62, 122],
-        [
-            "a restart of kubelet leaves a mounted volume as it is",
-            "kubelet calls init, and finds the pod's directory to be a mount point (reconstruct.go)",
-            "let init look at nothing; let waitforattach change nothing",
-        ],
-        restart_alive,
-    ),
-    case(
-        "sequence::restart_gone",
-        Scope::Volume,
-        &[80, 83, 92],
-        [
-            "what was mounted, or half made, before a restart of kubelet can be taken down after it",
-            "kubelet calls unmount for each directory it finds and no pod has any more (reconstruct.go)",
-            "go by the directory alone, and answer Success if nothing is there",
-        ],
-        restart_gone,
-    ),
-    case(
-        "sequence::reboot",
-        Scope::Volume,
-        &[84, 98, 112],
-        [
-            "after a reboot of the node a volume is mounted or taken down as if nothing had been",
-            "mounts, processes and /run are gone, the pod's directory is there (reconstruct.go)",
-            "keep state in /run, or look whether what it says is still so",
-        ],
-        reboot,
-    ),
-    case(
-        "sequence::two_pods",
-        Scope::Volume,
-        &[74, 104, 105],
-        [
-            "two pods that start at once have the volume each, and one keeps it when the other ends",
-            "without attach, kubelet serialises by pod and not by volume (operation_executor.go)",
-            "keep nothing per volume but per directory, or count its users under a lock",
-        ],
-        two_pods,
-    ),
-    case(
-        "sequence::dead_daemon",
-        Scope::Daemon,
-        &[90, 110],
-        [
-            "when the process that serves a mount was killed, unmount works and the next pod starts",
-            "kubelet mounts nothing on a mount that is there, dead or alive; it waits for unmount (mounter.go)",
-            "unmount without looking at the files first, lazily if need be",
-        ],
-        dead_daemon,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("sequence::boot", How::Played(boot)),
+    ("sequence::pod", How::Played(pod)),
+    ("sequence::lost_answer", How::Played(lost_answer)),
+    ("sequence::failed_start", How::Played(failed_start)),
+    ("sequence::restart_alive", How::Played(restart_alive)),
+    ("sequence::restart_gone", How::Played(restart_gone)),
+    ("sequence::reboot", How::Played(reboot)),
+    ("sequence::two_pods", How::Played(two_pods)),
+    ("sequence::dead_daemon", How::Played(dead_daemon)),
 ];
 
 /// Calls `init`, and returns its capabilities.

@@ -1,7 +1,7 @@
 //! Many calls at the same time, and very many one after the other.
 
 use crate::check::answer::Answer;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::in_time::Deadline;
@@ -9,7 +9,7 @@ use crate::check::replica::Replica;
 use crate::check::staging::{make_directory, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
-use flexvol_protocol::{Call, Verb, VerbSet};
+use flexvol_protocol::{Call, Verb};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,96 +33,14 @@ const TO_END: Duration = Duration::from_millis(500);
 /// Pause between two replacements of the driver, or between two looks.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Builds a case that needs both verbs.
-const fn case(
-    id: &'static str,
-    level: Level,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let needs = VerbSet::of(&[Verb::Mount, Verb::Unmount]);
-    Case { id, level, scope: Scope::Volume, needs, items, claim, reason, fix, how: How::Played(scene) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "storm::same_directory",
-        Level::Must,
-        &[102],
-        [
-            "two mounts of the same directory at once are both a Success, and one mount",
-            "a driver that a killed kubelet left running meets the one that the new kubelet starts (reconstruct.go)",
-            "take a lock for the directory before you look whether it is mounted, and hold it to the end",
-        ],
-        same_directory,
-    ),
-    case(
-        "storm::mount_and_unmount",
-        Level::Must,
-        &[103],
-        [
-            "a mount and an unmount of the same directory at once both answer, and the next unmount leaves nothing",
-            "a driver that a killed kubelet left running meets the unmount of the new kubelet (reconstruct.go)",
-            "take a lock for the directory in both verbs",
-        ],
-        mount_and_unmount,
-    ),
-    case(
-        "storm::many_directories",
-        Level::Must,
-        &[104],
-        [
-            "many pods have the volume mounted at once, and then unmounted at once",
-            "a node that starts starts all its pods; without attach nothing is serialised (operation_executor.go)",
-            "wait for a lock instead of failing, and share no file name between calls",
-        ],
-        many_directories,
-    ),
-    case(
-        "storm::mount_a_unmount_b",
-        Level::Must,
-        &[105],
-        [
-            "a mount for one pod and an unmount for another at once disturb neither",
-            "a rolling update ends one pod while it starts the next, with the same volume (operation_executor.go)",
-            "count the users of what is shared under one lock, or share nothing",
-        ],
-        mount_a_unmount_b,
-    ),
-    case(
-        "storm::hung_neighbour",
-        Level::Should,
-        &[106],
-        [
-            "a mount that hangs does not keep another pod's from working",
-            "each pod's volume is an operation of its own, and a server may hang for one only (operation_executor.go)",
-            "hold no lock for all volumes while you talk to a server or wait for a tool",
-        ],
-        hung_neighbour,
-    ),
-    case(
-        "storm::cycles",
-        Level::Must,
-        &[111],
-        [
-            "mounts and unmounts, one after the other, leave no mount, device, process, descriptor or file each",
-            "a node lives for years, and pods come and go on it by the thousand (reconciler.go)",
-            "remove what was made for a volume, the lock file included, or make it for the driver once",
-        ],
-        cycles,
-    ),
-    case(
-        "storm::replaced",
-        Level::Must,
-        &[138],
-        [
-            "no call goes wrong while the driver is replaced again and again",
-            "an upgrade renames the new driver over the old one while calls run (prober.go)",
-            "read the script to its end before you act, as a function called in the last line; keep no path to it",
-        ],
-        replaced,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("storm::same_directory", How::Played(same_directory)),
+    ("storm::mount_and_unmount", How::Played(mount_and_unmount)),
+    ("storm::many_directories", How::Played(many_directories)),
+    ("storm::mount_a_unmount_b", How::Played(mount_a_unmount_b)),
+    ("storm::hung_neighbour", How::Played(hung_neighbour)),
+    ("storm::cycles", How::Played(cycles)),
+    ("storm::replaced", How::Played(replaced)),
 ];
 
 fn mount_words(volume: &PodVolume) -> Result<Vec<OsString>, Stopped> {

@@ -3,15 +3,14 @@
 
 use super::init::{LONGEST, fastest};
 use crate::check::answer::{Answer, Meant};
-use crate::check::case::Seen;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene, Seen};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::in_time::is_late;
 use crate::check::subject::{KUBELET_ROOT, NODE, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::fs::inotify::{Inotify, Interest, Notice};
 use flexvol_protocol::text::seconds;
-use flexvol_protocol::{Access, Call, Options, TargetPath, Verb, VerbSet};
+use flexvol_protocol::{Access, Call, Options, TargetPath, Verb};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -29,126 +28,17 @@ const UNKNOWN: [&[&str]; 6] = [
 /// Words that people type to learn what a program is.
 const QUESTIONS: [&str; 6] = ["version", "--version", "help", "--help", "-h", "-v"];
 
-const fn must(
-    id: &'static str,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    how: How,
-) -> Case {
-    let (level, scope, needs) = (Level::Must, Scope::All, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, fix, how }
-}
-
-const fn should(id: &'static str, items: &'static [u8], words: [&'static str; 3], how: How) -> Case {
-    Case { level: Level::Should, ..must(id, items, words, how) }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    must(
-        "verbs::unknown",
-        &[32],
-        [
-            "a verb that no kubelet has is Not supported",
-            "newer kubelets try new verbs, and do without where they are Not supported (driver-call.go)",
-            "end the list of verbs with: *) echo '{\"status\":\"Not supported\"}'",
-        ],
-        How::Played(unknown),
-    )
-    .at(Level::Harden),
-    must(
-        "verbs::not_found_is_quick",
-        &[22],
-        [
-            "Not supported takes less than a second",
-            "kubelet finds out for each verb and each driver, while the pod waits",
-            "look at the verb first, and at everything else when it is known",
-        ],
-        How::Played(not_found_is_quick),
-    )
-    .at(Level::Should),
-    must(
-        "verbs::none",
-        &[33],
-        [
-            "without any argument the driver fails, or says Not supported",
-            "a usage text is no JSON: unexpected end of JSON input, or invalid character (driver-call.go)",
-            "answer {\"status\":\"Not supported\"}, also if there is no first argument",
-        ],
-        How::Played(none),
-    )
-    .at(Level::Harden),
-    must(
-        "verbs::missing_stay_missing",
-        &[34],
-        [
-            "a verb that the driver lacks is Not supported whatever its arguments",
-            "kubelet does by itself what is Not supported; any other answer is an error (driver-call.go)",
-            "look at the verb before its arguments",
-        ],
-        How::Played(missing_stay_missing),
-    ),
-    must(
-        "verbs::present_stay_present",
-        &[35],
-        [
-            "a verb that the driver has is never Not supported",
-            "kubelet asks for it never again, for no volume: mount becomes a bind, unmount a umount",
-            "say Failure when something does not work; Not supported is for verbs that do not exist",
-        ],
-        How::Watched(present_stay_present),
-    ),
-    must(
-        "verbs::argument_count",
-        &[8, 36],
-        [
-            "a call without its last arguments is a failure with a reason",
-            "who calls by hand learns nothing from a crash, and a Success would be a lie",
-            "count the arguments ($#) after the verb is known, and answer Failure",
-        ],
-        How::Played(missing_arguments),
-    )
-    .at(Level::Harden),
-    should(
-        "verbs::surplus_arguments",
-        &[36],
-        [
-            "a call with more arguments than there are is a failure with a reason",
-            "a later kubelet that sends more means something by it: the driver cannot know what",
-            "count the arguments ($#) after the verb is known, and answer Failure",
-        ],
-        How::Played(surplus_arguments),
-    )
-    .at(Level::Harden),
-    should(
-        "verbs::name",
-        &[37],
-        [
-            "getvolumename is Not supported, or a quick Success, also without the user's options",
-            "the name is not used, but a failure stops attach, mount and the clean-up after a restart",
-            "leave getvolumename out: kubelet asks once and never again",
-        ],
-        How::Played(name),
-    ),
-    should(
-        "verbs::self_test_words",
-        &[141],
-        [
-            "version and help print one JSON object, too",
-            "whatever is printed as text for people is one step from being printed for kubelet",
-            "answer Not supported to every word that is no verb, and write a manual",
-        ],
-        How::Played(self_test_words),
-    ),
-    must(
-        "verbs::own_directory",
-        &[39],
-        [
-            "no verb writes into the driver's directory, not even for a moment",
-            "kubelet watches it, and calls init for each change of a name without a leading dot (probe.go)",
-            "keep locks, logs and state in /run and /var/log",
-        ],
-        How::Played(own_directory),
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("verbs::unknown", How::Played(unknown)),
+    ("verbs::not_found_is_quick", How::Played(not_found_is_quick)),
+    ("verbs::none", How::Played(none)),
+    ("verbs::missing_stay_missing", How::Played(missing_stay_missing)),
+    ("verbs::present_stay_present", How::Watched(present_stay_present)),
+    ("verbs::argument_count", How::Played(missing_arguments)),
+    ("verbs::surplus_arguments", How::Played(surplus_arguments)),
+    ("verbs::name", How::Played(name)),
+    ("verbs::self_test_words", How::Played(self_test_words)),
+    ("verbs::own_directory", How::Played(own_directory)),
 ];
 
 fn unknown(subject: &mut Subject<'_>) -> Played {

@@ -13,7 +13,7 @@ impl Case {
         json!({
             "id": self.id, "level": self.level, "scope": self.scope, "items": self.items,
             "needs": self.needs.iter().map(Verb::name).collect::<Vec<_>>(),
-            "claim": self.claim, "reason": self.reason, "run": self.run(), "fix": self.fix,
+            "claim": self.claim, "reason": self.reason, "run": self.run, "fix": self.fix,
         })
     }
 }

@@ -31,25 +31,7 @@ pub(super) struct Selection {
     /// Lowest level of the cases to run; all of them decide the exit status [default: all are run,
     /// and those that must hold decide]
     #[arg(long, value_enum, value_name = "must|should|harden", hide_possible_values = true)]
-    level: Option<Upto>,
-}
-
-/// Lowest level of the cases to run.
-#[derive(Clone, Copy, ValueEnum)]
-enum Upto {
-    Must,
-    Should,
-    Harden,
-}
-
-impl From<Upto> for Level {
-    fn from(upto: Upto) -> Self {
-        match upto {
-            Upto::Must => Self::Must,
-            Upto::Should => Self::Should,
-            Upto::Harden => Self::Harden,
-        }
-    }
+    level: Option<Level>,
 }
 
 /// Network that the driver reaches.
@@ -119,8 +101,7 @@ struct NatureArguments {
 impl Selection {
     /// Returns the selected cases.
     pub(super) fn chosen(&self) -> Result<Chosen> {
-        let level = self.level.map(Level::from);
-        let chosen = Chosen::new(&self.patterns, level).map_err(|pattern| wrong(no_case(&pattern)))?;
+        let chosen = Chosen::new(&self.patterns, self.level).map_err(|pattern| wrong(no_case(&pattern)))?;
         if chosen.reported.is_empty() {
             return Err(wrong("all cases that are meant are of a lower level: leave out --level"));
         }

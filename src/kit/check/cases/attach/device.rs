@@ -1,8 +1,8 @@
 //! `mountdevice` and `unmountdevice`, as kubelet calls them once for the node.
 
-use super::{WORKS, case};
+use super::WORKS;
 use crate::check::answer::{Answer, Meant};
-use crate::check::case::{Case, Level};
+use crate::check::case::{How, Scene};
 use crate::check::device_calls::{Mounts, mounted_at};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::left;
@@ -10,119 +10,20 @@ use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::{PodVolume, by_kubelet};
 use flexvol_linux::mount::mount_table;
-use flexvol_protocol::{Access, Verb};
+use flexvol_protocol::Access;
 use std::fs::File;
 use std::path::Path;
 
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "attach::mount_device",
-        Level::Must,
-        &[Verb::MountDevice],
-        &[125],
-        [
-            "mountdevice of a mounted device is a Success and changes nothing",
-            "kubelet repeats it after a lost answer and after its restart (operation_generator.go: MountDevice)",
-            "look first whether the device is mounted on the directory, and answer Success if it is",
-        ],
-        mount_device,
-    ),
-    case(
-        "attach::mount_device_without_name",
-        Level::Must,
-        &[Verb::MountDevice],
-        &[125],
-        [
-            "mountdevice without a device mounts the right one, or fails and leaves nothing",
-            "the device is empty where attach and waitforattach named none (attacher.go: MountDevice)",
-            "find the device by the options, and take the argument for a hint",
-        ],
-        mount_device_without_name,
-    ),
-    case(
-        "attach::mount_device_fails_cleanly",
-        Level::Must,
-        &[Verb::MountDevice],
-        &[65, 125],
-        [
-            "a mountdevice that fails leaves no mount, no device and an empty directory",
-            "kubelet cleans up nothing, and takes a mount it finds at the next attempt for a success (attacher.go)",
-            "undo what was done before the failure: unmount, release devices",
-        ],
-        mount_device_fails_cleanly,
-    ),
-    case(
-        "attach::unmount_device",
-        Level::Must,
-        &[Verb::UnmountDevice],
-        &[79, 127],
-        [
-            "after unmountdevice the global directory is no mount and can be removed",
-            "kubelet removes it with rmdir and repeats the call until that works (detacher.go: UnmountDevice)",
-            "unmount the directory, which is the argument, and leave nothing in it",
-        ],
-        unmount_device,
-    ),
-    case(
-        "attach::unmount_device_again",
-        Level::Should,
-        &[Verb::UnmountDevice],
-        &[80, 81, 82, 83, 127],
-        [
-            "unmountdevice of a directory that is not mounted, or not there, is a Success",
-            "kubelet looks first, and calls for what it finds mounted; people do not look (detacher.go)",
-            "answer Success where there is nothing to unmount",
-        ],
-        unmount_device_again,
-    ),
-    case(
-        "attach::unmount_device_busy",
-        Level::Must,
-        &[Verb::MountDevice, Verb::UnmountDevice],
-        &[89, 97, 127],
-        [
-            "unmountdevice of a directory in use fails or releases it, and works once it is free",
-            "a backup or a monitor may have a file open; kubelet tries again (operation_generator.go)",
-            "answer Failure while umount(2) says EBUSY; keep nothing that the next call would trip over",
-        ],
-        unmount_device_busy,
-    ),
-    case(
-        "attach::unmount_device_stacked",
-        Level::Must,
-        &[Verb::MountDevice, Verb::UnmountDevice],
-        &[86, 127],
-        [
-            "unmountdevice takes off every mount of the device at the directory",
-            "older kubelets mounted a device twice over; rmdir says EBUSY for ever if one stays (detacher.go)",
-            "unmount until the directory is no mount point",
-        ],
-        unmount_device_stacked,
-    ),
-    case(
-        "attach::no_other_mounts",
-        Level::Must,
-        &[Verb::MountDevice],
-        &[128],
-        [
-            "the file system of the device is mounted at the global directory and those of pods, nowhere else",
-            "kubelet refuses to unmount the device while it sees it elsewhere (GetDeviceMountRefs)",
-            "unmount what you mounted for your own ends before you answer",
-        ],
-        no_other_mounts,
-    ),
-    case(
-        "attach::device_is_free",
-        Level::Must,
-        &[Verb::UnmountDevice],
-        &[129],
-        [
-            "nobody holds the device after unmountdevice",
-            "kubelet opens it exclusively, and repeats unmountdevice until it can (operation_generator.go)",
-            "close it, end what reads it, take off what lies on it",
-        ],
-        device_is_free,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("attach::mount_device", How::Played(mount_device)),
+    ("attach::mount_device_without_name", How::Played(mount_device_without_name)),
+    ("attach::mount_device_fails_cleanly", How::Played(mount_device_fails_cleanly)),
+    ("attach::unmount_device", How::Played(unmount_device)),
+    ("attach::unmount_device_again", How::Played(unmount_device_again)),
+    ("attach::unmount_device_busy", How::Played(unmount_device_busy)),
+    ("attach::unmount_device_stacked", How::Played(unmount_device_stacked)),
+    ("attach::no_other_mounts", How::Played(no_other_mounts)),
+    ("attach::device_is_free", How::Played(device_is_free)),
 ];
 
 /// Attaches the volume and mounts its device for the node, as far as the driver does that.

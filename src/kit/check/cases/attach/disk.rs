@@ -1,8 +1,7 @@
 //! Data on the disk of a volume that attaches, and that must stay as it is.
 
-use super::case;
 use crate::check::answer::Answer;
-use crate::check::case::{Case, Level};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
@@ -16,79 +15,13 @@ use std::path::Path;
 /// Size of the checked part of a disk, in bytes: everything that a signature may be in.
 const HEAD: usize = 1 << 20;
 
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "attach::keeps_data",
-        Level::Must,
-        &[],
-        &[88, 126],
-        [
-            "what a pod wrote is there when the volume was detached and comes back",
-            "a pod that moves, or a node that restarts, detaches and attaches (reconciler.go of attachdetach)",
-            "format nothing that is not blank from end to end; sync before you detach",
-        ],
-        keeps_data,
-    ),
-    case(
-        "attach::read_only",
-        Level::Should,
-        &[],
-        &[51, 126],
-        [
-            "a volume that is to be read only cannot be written to in the global directory or the pod's",
-            "kubelet keeps containers from writing, and not the node: a disk that two nodes have is damaged (attacher.go)",
-            "mount the device with ro when kubernetes.io/readwrite is ro",
-        ],
-        read_only,
-    ),
-    case(
-        "attach::read_only_blank",
-        Level::Must,
-        &[Verb::MountDevice],
-        &[126],
-        [
-            "a blank disk is not formatted for somebody who may only read",
-            "kubelet's own mountdevice fails there (mount_linux.go: formatAndMountSensitive)",
-            "answer Failure if kubernetes.io/readwrite is ro and there is no file system",
-        ],
-        read_only_blank,
-    ),
-    case(
-        "attach::partition_table",
-        Level::Must,
-        &[Verb::MountDevice],
-        &[126],
-        [
-            "a disk with a partition table, an encrypted one or one with another file system is not formatted",
-            "mountdevice gets whatever disk the options name, another one after a slip (attacher.go: MountDevice)",
-            "look with blkid -p, and format only if it finds nothing (exit status 2)",
-        ],
-        partition_table,
-    ),
-    case(
-        "attach::unknown_data",
-        Level::Should,
-        &[Verb::MountDevice],
-        &[126],
-        [
-            "a disk is not formatted that holds data nobody recognises",
-            "a database on a raw disk has no signature; what mkfs takes from it is gone (attacher.go: MountDevice)",
-            "format only what is blank: all of its beginning zero, not just without a signature",
-        ],
-        unknown_data,
-    ),
-    case(
-        "attach::another_volume",
-        Level::Must,
-        &[Verb::Mount],
-        &[128],
-        [
-            "a pod is not shown another volume that is mounted for the node under the name of its own",
-            "kubelet knows an attached volume by the name of its PV, or the one a pod gives it, in all namespaces (volume/util)",
-            "compare what is mounted in the global directory with what the options name, and answer Failure",
-        ],
-        another_volume,
-    ),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("attach::keeps_data", How::Played(keeps_data)),
+    ("attach::read_only", How::Played(read_only)),
+    ("attach::read_only_blank", How::Played(read_only_blank)),
+    ("attach::partition_table", How::Played(partition_table)),
+    ("attach::unknown_data", How::Played(unknown_data)),
+    ("attach::another_volume", How::Played(another_volume)),
 ];
 
 fn keeps_data(subject: &mut Subject<'_>) -> Played {

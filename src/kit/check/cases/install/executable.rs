@@ -1,7 +1,6 @@
 //! Check that the kernel can start the file, here and elsewhere.
 
-use super::case;
-use crate::check::case::{Case, Level};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Evidence, Played};
 use crate::check::subject::Subject;
 use flexvol_linux::fs::fingerprint::{Fingerprint, Format, machine_name, machine_number};
@@ -15,17 +14,7 @@ const LINE: usize = 127;
 /// Directories of one person: other nodes do not have the files in them.
 const PERSONAL: [&str; 5] = ["/home", "/root", "/tmp", "/var/tmp", "/run/user"];
 
-pub(in crate::check) const CASES: &[Case] = &[case(
-    "install::executable",
-    Level::Must,
-    &[136],
-    [
-        "the kernel can start the driver: it is a program for this machine, or its first line names a system's one",
-        "kubelet starts it without a shell: what the kernel refuses is unexpected end of JSON input (driver-call.go)",
-        "begin a script with #!/bin/sh, without a carriage return; build a program for the node's machine",
-    ],
-    executable,
-)];
+pub(in crate::check) const SCENES: &[Scene] = &[("install::executable", How::Played(executable))];
 
 fn executable(subject: &mut Subject<'_>) -> Played {
     let driver = &subject.given.driver;

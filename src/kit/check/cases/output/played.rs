@@ -1,12 +1,12 @@
 //! Answers that are hard to write: with text that JSON must escape, and for a reader that is slow.
 
 use crate::check::answer::Answer;
-use crate::check::case::{Case, How, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::staging::{make_directory, put, remove_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::{PodVolume, Reader};
-use flexvol_protocol::{Call, TargetPath, VerbSet};
+use flexvol_protocol::{Call, TargetPath};
 use serde_json::{Map, Value};
 use std::ffi::{OsStr, OsString};
 use std::mem::discriminant;
@@ -29,39 +29,8 @@ const LARGE: usize = 60 << 10;
 /// Directory of a volume that does not exist.
 const TARGET: &str = "pods/0c8e1f5a-1d5b-4a2e-9c53-000000000000/volumes/check.example~driver";
 
-const fn must(
-    id: &'static str,
-    items: &'static [u8],
-    [claim, reason, fix]: [&'static str; 3],
-    scene: fn(&mut Subject<'_>) -> Played,
-) -> Case {
-    let (level, scope, needs, how) = (Level::Must, Scope::All, VerbSet::of(&[]), How::Played(scene));
-    Case { id, level, scope, needs, items, claim, reason, fix, how }
-}
-
-pub(in crate::check) const CASES: &[Case] = &[
-    must(
-        "output::escapes",
-        &[24],
-        [
-            "a failure is valid JSON, whatever text is in its reason",
-            "a quote or a newline in a path, an option or a tool's words breaks JSON made by hand",
-            "escape quotes and backslashes, and replace control characters and what is not UTF-8: jq -n --arg",
-        ],
-        escapes,
-    ),
-    must(
-        "output::slow_reader",
-        &[15],
-        [
-            "the answer is complete, however slowly it is read",
-            "a busy kubelet reads late, and a pipe holds no more than 64 KiB",
-            "write all of the answer, in blocking mode, before the driver ends",
-        ],
-        slow_reader,
-    )
-    .at(Level::Should),
-];
+pub(in crate::check) const SCENES: &[Scene] =
+    &[("output::escapes", How::Played(escapes)), ("output::slow_reader", How::Played(slow_reader))];
 
 fn escapes(subject: &mut Subject<'_>) -> Played {
     let directory = Path::new(KUBELET_ROOT).join(TARGET);

@@ -1,9 +1,9 @@
 //! Life cycles that involve more than one pod's directory: the device of the node, the driver
 //! itself.
 
-use super::{UNMOUNT_WORKS, case, load, put_away, reload};
+use super::{UNMOUNT_WORKS, load, put_away, reload};
 use crate::check::answer::{Answer, Meant};
-use crate::check::case::{Case, Level, Scope};
+use crate::check::case::{How, Scene};
 use crate::check::cases::expand;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
@@ -17,51 +17,11 @@ use std::time::Duration;
 /// Case about the device of a volume.
 const ATTACH_WORKS: &str = "attach::works";
 
-pub(in crate::check) const CASES: &[Case] = &[
-    case(
-        "sequence::attach",
-        Scope::Attach,
-        &[37, 119, 121, 122, 124, 127],
-        [
-            "a volume goes to a node, into one pod and another, out of both and off the node",
-            "controller and kubelet ask for the name before each step, and for isattached every minute (attacher.go)",
-            "keep the device while any pod has it; answer getvolumename with Not supported",
-        ],
-        attach,
-    ),
-    case(
-        "sequence::upgrade",
-        Scope::Volume,
-        &[14, 95, 137],
-        [
-            "a driver that is replaced while it mounts finishes, and the new one unmounts what the old one mounted",
-            "an upgrade renames the new file over the old one while pods run (prober.go)",
-            "keep no path to the driver's own file in mounts or state; read a script to its end first",
-        ],
-        upgrade,
-    ),
-    case(
-        "sequence::resize",
-        Scope::Expand,
-        &[132],
-        [
-            "a volume that was made larger, once and again, is unmounted and mounted as before",
-            "expandfs is called while the pod runs, and again at its next start (operation_generator.go)",
-            "take the size from the store when you mount, and never make it smaller",
-        ],
-        expand::grow_and_mount_again,
-    ),
-    case(
-        "sequence::probe_storm",
-        Scope::Volume,
-        &[28, 138],
-        [
-            "many inits at once disturb no mount and no unmount, and all say the same",
-            "each file event in the directory has init called, under a lock all volumes wait for (plugins.go)",
-            "let init wait for nothing, take no lock and write nothing",
-        ],
-        probe_storm,
-    ).at(Level::Should),
+pub(in crate::check) const SCENES: &[Scene] = &[
+    ("sequence::attach", How::Played(attach)),
+    ("sequence::upgrade", How::Played(upgrade)),
+    ("sequence::resize", How::Played(expand::grow_and_mount_again)),
+    ("sequence::probe_storm", How::Played(probe_storm)),
 ];
 
 /// Does what the controller and kubelet do after a reboot: the node's status says attached, but
