@@ -1,8 +1,16 @@
-//! Watch of a plugin directory: the drivers that kubelet knows after every change.
+//! Watch of a plugin directory: the drivers in service after every change.
 //!
 //! A kubelet that starts looks at everything ([`scan`](flexvol_kubelet::scan::scan)). [`Watcher`]
-//! does what kubelet does afterwards, or should do: [`Behaviour`] selects the prober, that of the
-//! design or that of a release, and lists the differences.
+//! does for later changes what the design of the dynamic prober says, which no release implements:
+//!
+//! | | design | kubelet 1.24 to 1.36 | kubelet 1.10 to 1.23 |
+//! |---|---|---|---|
+//! | probes | when signalled, at most once a second | at each look-up of a volume plugin | same |
+//! | runs again | the drivers that changed | same | same |
+//! | ignores | every path with a dot name in it | a dot name at the end of the path | same |
+//! | `init` fails | the driver is out | its old version stays, `init` runs at each look-up | same |
+//! | `init` of another fails | no effect | no effect | results of that probe are forgotten |
+//! | changes lost | everything is probed | never noticed | same |
 //!
 //! ```text
 //! kernel ─▶ linux::fs::watch_tree ─▶ watcher ─▶ model (pure) ─▶ events
@@ -12,16 +20,10 @@
 //!
 //! Changes outside of a driver's directory are not seen: an executable that is a symlink to the
 //! outside may change there without any event, for kubelet as for us.
-//!
-//! The model follows pkg/volume/flexvolume/probe.go and pkg/volume/plugins.go of Kubernetes 1.10 to
-//! 1.36.
 
-mod behaviour;
 mod event;
 mod model;
-mod pace;
 mod watcher;
 
-pub use behaviour::Behaviour;
-pub use event::{Event, EventKind, Known};
+pub use event::{Event, EventKind};
 pub use watcher::{Habits, Stats, Watcher};

@@ -9,7 +9,6 @@ mod check;
 mod objects;
 mod pod;
 mod probe;
-mod probing;
 mod record;
 mod translate;
 mod validate;

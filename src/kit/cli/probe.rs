@@ -1,15 +1,15 @@
 //! `flexvol probe`.
 
-use super::probing::Probing;
-use crate::prober::Behaviour;
 use anyhow::Result;
 use clap::Args;
 use flexvol_kubelet::scan::{Finding, Found, Scan, scan, terms};
 use flexvol_linux::proc::signal;
+use flexvol_terminal::driver_dir;
 use flexvol_terminal::exit::say;
 use flexvol_terminal::probing;
 use flexvol_terminal::screen::{Screen, Tone};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Show which drivers kubelet would load from a plugin directory, or why not
@@ -21,25 +21,24 @@ is not loaded it says what kubelet would write to its log, and how that is fixed
 Examples:
   flexvol probe
   flexvol probe --plugin-dir /var/lib/kubelet/volumeplugins
-  flexvol probe --as-kubelet 1.22         there, one driver that fails costs all others too
   flexvol probe --json | jq -r '.found[] | select(.state == \"failed\") | .directory'
 
 Exit status: 0 every driver is loaded, 1 one is not, or there is no driver, 2 wrong usage.")]
 pub(super) struct Probe {
-    #[command(flatten)]
-    probing: Probing,
+    /// The plugin directory [default: the one flexvol locate finds]
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
 }
 
 impl Probe {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         signal::install()?;
-        let behaviour = self.probing.behaviour();
-        let scan = behaviour.limit(scan(&self.probing.plugin_dir()?, &terms())?);
+        let scan = scan(&driver_dir::find(self.plugin_dir.as_deref())?, &terms())?;
         if signal::interrupted() {
             return Ok(ExitCode::FAILURE);
         }
         if screen.wants_json() {
-            screen.json(&as_json(&scan, behaviour))?;
+            screen.json(&as_json(&scan))?;
         } else if !scan.found.is_empty() {
             show(&scan, screen)?;
         }
@@ -79,10 +78,9 @@ fn rows(found: &Found) -> Vec<[String; 3]> {
     cells.zip(lines).map(|((state, directory), line)| [state, directory, line]).collect()
 }
 
-fn as_json(scan: &Scan, behaviour: Behaviour) -> Value {
+fn as_json(scan: &Scan) -> Value {
     json!({
         "pluginDir": scan.plugin_dir.to_string_lossy(),
-        "as": behaviour.releases().unwrap_or("design"),
         "found": scan.found.iter().map(found_as_json).collect::<Vec<_>>(),
     })
 }

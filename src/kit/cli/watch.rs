@@ -1,18 +1,19 @@
 //! `flexvol watch`.
 
-use super::probing::Probing;
-use crate::prober::{Event, EventKind, Habits, Known, Watcher};
+use crate::prober::{Event, Habits, Watcher};
 use anyhow::Result;
 use clap::Args;
+use flexvol_kubelet::scan::{Failed, Loaded};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::signal;
-use flexvol_terminal::capabilities;
 use flexvol_terminal::probing::{self, plain, printable};
 use flexvol_terminal::screen::{Screen, Tone};
+use flexvol_terminal::{capabilities, driver_dir};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,25 +29,19 @@ driver whose new init fails is reported and out of service. On a terminal it sho
 now; elsewhere, and with --json, one line an event: added, updated, removed, failed, or noted of the watch itself. \
 A plugin directory that disappears is made again, as kubelet does.
 
-With --as-kubelet it does what that release does, with one look-up of a volume plugin a second. From 1.24 on init \
-runs at every look-up until it succeeds, while the old version stays in service; to 1.23 a driver that fails also \
-costs the others the news of that moment. None of them notices that changes were lost.
-
 Examples:
   flexvol watch
-  flexvol watch --plugin-dir /var/lib/kubelet/volumeplugins --as-kubelet 1.22
+  flexvol watch --plugin-dir /var/lib/kubelet/volumeplugins
   flexvol watch --json --for 60 | jq -r 'select(.event == \"failed\") | .reason'
 
 Exit status: 0 when the time is over or after SIGINT or SIGTERM, 1 if there is nothing to watch, 2 wrong usage.")]
 pub(super) struct Watch {
-    #[command(flatten)]
-    probing: Probing,
+    /// The plugin directory [default: the one flexvol locate finds]
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
     /// Seconds after which to end [default: never]
     #[arg(long = "for", value_name = "SECONDS")]
     seconds: Option<u32>,
-    /// With --as-kubelet: milliseconds from one look-up to the next
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, requires = "as_kubelet")]
-    look_up: u32,
     /// Create the plugin directory if it is missing, as kubelet does when it starts
     #[arg(long)]
     create: bool,
@@ -55,9 +50,8 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         signal::install()?;
-        let period = Duration::from_millis(self.look_up.into());
-        let habits = Habits { period, create: self.create, ..Habits::of(self.probing.behaviour()) };
-        let mut watcher = Watcher::with(&self.probing.plugin_dir()?, habits)?;
+        let habits = Habits { create: self.create, ..Habits::default() };
+        let mut watcher = Watcher::new(&driver_dir::find(self.plugin_dir.as_deref())?, habits)?;
         let end = self.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
         let mut view = View::of(screen);
         while !signal::interrupted() {
@@ -110,9 +104,8 @@ fn table(watcher: &Watcher, last: &VecDeque<String>, screen: &mut Screen) -> Res
     let stats = watcher.stats();
     screen.text("\x1b[H\x1b[2J")?;
     screen.line(&format!(
-        "{}{}: {} in service, {} changes, {} probes, {} looks, {} overflows",
+        "{}: {} in service, {} changes, {} probes, {} looks, {} overflows",
         watcher.plugin_dir().display(),
-        watcher.behaviour().releases().map_or(String::new(), |releases| format!(" as {releases}")),
         watcher.loaded().count(),
         stats.changes,
         stats.probes,
@@ -131,25 +124,19 @@ fn table(watcher: &Watcher, last: &VecDeque<String>, screen: &mut Screen) -> Res
     last.iter().try_for_each(|line| screen.line(line))
 }
 
-fn row(name: &OsStr, known: &Known) -> [String; 3] {
-    let failed = known.failed.as_ref().map(|failed| probing::why(failed).join("; "));
-    let (state, text) = match (&known.loaded, failed) {
-        (Some(loaded), None) => ("LOADED", probing::in_service(loaded)),
-        (Some(_), Some(why)) => ("OLD", why),
-        (None, why) => ("FAILED", why.unwrap_or_default()),
+fn row(name: &OsStr, known: &Result<Loaded, Failed>) -> [String; 3] {
+    let (state, text) = match known {
+        Ok(loaded) => ("LOADED", probing::in_service(loaded)),
+        Err(failed) => ("FAILED", probing::why(failed).join("; ")),
     };
     [state.to_owned(), plain(name), text]
 }
 
 fn line(event: &Event, time: &str) -> String {
     let name = event.driver.as_deref().map_or_else(|| plain(&event.directory), printable);
-    let kept = event
-        .capabilities
-        .filter(|_| event.kind == EventKind::Failed)
-        .map(|_| "its old version stays in service");
-    let able = event.capabilities.filter(|_| event.kind != EventKind::Failed).map(capabilities::names);
+    let able = event.capabilities.map(capabilities::names);
     let fix = event.fix.as_ref().map(|fix| format!("fix: {fix}"));
-    let said = able.into_iter().chain(event.reason.clone()).chain(kept.map(str::to_owned)).chain(fix);
+    let said = able.into_iter().chain(event.reason.clone()).chain(fix);
     let said = printable(&said.collect::<Vec<_>>().join("; "));
     format!("{time}  {:<7}  {name}  {said}", event.kind.name()).trim_end().to_owned()
 }

@@ -15,7 +15,7 @@ pub struct Event {
     pub directory: OsString,
     /// Name of the driver in manifests, even if no manifest can use it; `None` for a note.
     pub driver: Option<String>,
-    /// Capabilities that its current `init` reported; `None` if no version of it is in service.
+    /// Capabilities that its `init` reported; `None` if it is not in service.
     pub capabilities: Option<Capabilities>,
     /// Reason; for a failure, in kubelet's words.
     pub reason: Option<String>,
@@ -33,20 +33,10 @@ pub enum EventKind {
     Updated,
     /// It is out of service, because it is gone.
     Removed,
-    /// Its `init` failed. If [`Event::capabilities`] is set, an older version is still in service,
-    /// which only kubelet's own prober permits; otherwise no version is.
+    /// Its `init` failed: it is out of service.
     Failed,
     /// Note about the watch itself, not about a driver.
     Noted,
-}
-
-/// Known state of one driver directory.
-#[derive(Clone, Debug, Default)]
-pub struct Known {
-    /// Version in service.
-    pub loaded: Option<Loaded>,
-    /// Failure of the last `init`, if it failed.
-    pub failed: Option<Failed>,
 }
 
 impl EventKind {
@@ -63,15 +53,16 @@ impl EventKind {
 }
 
 impl Event {
-    /// Creates an event of a driver.
-    pub(super) fn of(kind: EventKind, directory: &OsStr, known: &Known) -> Self {
+    /// Creates an event of a driver, of which this is known now; `None` if it is gone.
+    pub(super) fn of(kind: EventKind, directory: &OsStr, known: Option<&Result<Loaded, Failed>>) -> Self {
+        let failed = known.and_then(|known| known.as_ref().err());
         Self {
             kind,
             directory: directory.to_owned(),
             driver: Some(directory.to_string_lossy().replace('~', "/")),
-            capabilities: known.loaded.as_ref().map(|loaded| loaded.capabilities),
-            reason: None,
-            fix: None,
+            capabilities: known.and_then(|known| Some(known.as_ref().ok()?.capabilities)),
+            reason: failed.map(|failed| failed.logged.clone()),
+            fix: failed.and_then(|failed| failed.fix.clone()),
         }
     }
 
@@ -85,9 +76,5 @@ impl Event {
             reason: Some(reason.into()),
             fix: None,
         }
-    }
-
-    pub(super) fn because(self, failed: &Failed) -> Self {
-        Self { reason: Some(failed.logged.clone()), fix: failed.fix.clone(), ..self }
     }
 }

@@ -1,19 +1,17 @@
 //! Running prober: receives changes from the kernel and runs `init`, in one thread.
 
-use super::behaviour::Behaviour;
-use super::event::{Event, Known};
+use super::event::Event;
 use super::model::{Model, Step};
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::Terms;
-use flexvol_kubelet::scan::{self, Finding, Loaded};
+use flexvol_kubelet::scan::{self, Failed, Loaded};
 use flexvol_linux::errno::Errno;
-use flexvol_linux::fs::directory::{self, Kind};
+use flexvol_linux::fs::directory;
 use flexvol_linux::fs::listing;
 use flexvol_linux::fs::watch_tree::{Change, Tree};
 use flexvol_linux::proc::signal;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,25 +28,21 @@ const HELD_BACK: Duration = Duration::from_millis(250);
 /// Settings of a [`Watcher`].
 #[derive(Clone, Debug)]
 pub struct Habits {
-    /// Prober to imitate.
-    pub behaviour: Behaviour,
-    /// Design: shortest time between two signals. Kubelet: time between two look-ups of a volume
-    /// plugin.
+    /// Shortest time between two probes.
     pub period: Duration,
     /// Terms for the execution of drivers.
     pub terms: Terms,
-    /// Pause between full probes while the kernel cannot watch everything. No kubelet does that.
+    /// Pause between full probes while the kernel cannot watch everything.
     pub rescan: Duration,
     /// True if a missing plugin directory is created at the start, as kubelet does; otherwise it is
     /// an error. A directory that disappears later is created again in any case.
     pub create: bool,
 }
 
-impl Habits {
-    /// Returns settings with one signal or look-up per second, and [`scan::terms`].
-    pub fn of(behaviour: Behaviour) -> Self {
+impl Default for Habits {
+    fn default() -> Self {
         let (period, rescan) = (Duration::from_secs(1), Duration::from_secs(10));
-        Self { behaviour, period, terms: scan::terms(), rescan, create: false }
+        Self { period, terms: scan::terms(), rescan, create: false }
     }
 }
 
@@ -75,7 +69,7 @@ pub struct Watcher {
 pub struct Stats {
     /// Changes that the kernel reported.
     pub changes: u64,
-    /// Probes: one per signal, or per look-up that had something to probe.
+    /// Probes, each of all that had changed.
     pub probes: u64,
     /// Driver directories that were examined, mostly by running `init`.
     pub looks: u64,
@@ -85,25 +79,17 @@ pub struct Stats {
 
 impl Watcher {
     /// Watches a plugin directory; the first [`next`](Self::next) reports the drivers in it.
-    pub fn new(plugin_dir: &Path, behaviour: Behaviour) -> Result<Self> {
-        Self::with(plugin_dir, Habits::of(behaviour))
-    }
-
-    /// Watches a plugin directory with other settings.
-    pub fn with(plugin_dir: &Path, habits: Habits) -> Result<Self> {
+    pub fn new(plugin_dir: &Path, habits: Habits) -> Result<Self> {
         let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
         if habits.create && listing::kind_of(&plugin_dir)?.is_none() {
             directory::make_all(&plugin_dir)?;
         }
         // Fail here if anything else is wrong with the directory.
         listing::list(&plugin_dir).map_err(|error| scan::unreadable(&plugin_dir, error))?;
-        let hidden = habits.behaviour.hidden();
-        let kind = listing::kind_of(&plugin_dir)?;
-        let blind = habits.behaviour != Behaviour::Design && kind == Some(Kind::Link);
         let now = Instant::now();
         let mut watcher = Self {
-            tree: if blind { Tree::asleep(&plugin_dir, hidden) } else { Tree::new(&plugin_dir, hidden) }?,
-            model: Model::new(habits.behaviour, habits.period, now),
+            tree: Tree::new(&plugin_dir)?,
+            model: Model::new(habits.period, now),
             plugin_dir,
             habits,
             away: None,
@@ -112,9 +98,6 @@ impl Watcher {
             rescan: None,
             stats: Stats::default(),
         };
-        if blind {
-            watcher.go_blind("the plugin directory is a symlink, which kubelet does not follow")?;
-        }
         watcher.mind_the_limit(now);
         Ok(watcher)
     }
@@ -130,8 +113,7 @@ impl Watcher {
                 Step::Rest(_) if self.model.has_events() || waited >= timeout => break,
                 Step::Rest(wait) => self.rest(wait.unwrap_or(timeout).min(timeout.saturating_sub(waited)))?,
                 Step::List => self.list(),
-                Step::Look(name) => self.look(name, scan::look),
-                Step::Init(name) => self.look(name, |dir, name, terms| Some(initialized(dir, name, terms))),
+                Step::Look(name) => self.look(name),
             }
             let waited = start.elapsed();
             if waited >= timeout || waited >= HELD_BACK && self.model.has_events() {
@@ -144,11 +126,11 @@ impl Watcher {
     /// Returns the drivers in service, by the name of their directory: a cached list, which needs
     /// no call of a driver.
     pub fn loaded(&self) -> impl Iterator<Item = &Loaded> {
-        self.table().values().filter_map(|known| known.loaded.as_ref())
+        self.table().values().filter_map(|known| known.as_ref().ok())
     }
 
     /// Returns the known state of each driver directory, by its name.
-    pub fn table(&self) -> &BTreeMap<OsString, Known> {
+    pub fn table(&self) -> &BTreeMap<OsString, Result<Loaded, Failed>> {
         self.model.table()
     }
 
@@ -162,11 +144,6 @@ impl Watcher {
         &self.plugin_dir
     }
 
-    /// Returns the behaviour of this prober.
-    pub fn behaviour(&self) -> Behaviour {
-        self.habits.behaviour
-    }
-
     fn list(&mut self) {
         let entries = listing::list(&self.plugin_dir).unwrap_or_else(|error| {
             if self.away.is_none() {
@@ -177,9 +154,9 @@ impl Watcher {
         self.model.listed(entries);
     }
 
-    fn look(&mut self, name: OsString, look: impl FnOnce(&Path, &OsStr, &Terms) -> Option<Finding>) {
+    fn look(&mut self, name: OsString) {
         self.stats.looks += 1;
-        let finding = look(&self.plugin_dir, &name, &self.habits.terms);
+        let finding = scan::look(&self.plugin_dir, &name, &self.habits.terms);
         // A signal to this process also stops the driver: the result says nothing about it.
         if !signal::interrupted() {
             self.model.looked(name, finding);
@@ -199,11 +176,13 @@ impl Watcher {
         for change in self.tree.changes()? {
             self.stats.changes += 1;
             match change {
-                Change::At { path, how } => self.model.changed(now, &path, how),
-                Change::Overflow => self.overflowed(now)?,
-                Change::RootRemoved => self.went(now),
-                Change::RootMoved if self.is_design() => self.went(now),
-                Change::RootMoved => self.go_blind("the plugin directory was renamed")?,
+                Change::At { path, how } => self.model.changed(&path, how),
+                Change::Overflow => {
+                    self.stats.overflows += 1;
+                    self.note("the kernel's queue was full and changes are lost: everything is probed again");
+                    self.begin_anew(now)?;
+                }
+                Change::RootRemoved | Change::RootMoved => self.went(now),
             }
         }
         if self.rescan.is_some_and(|next| next <= now) {
@@ -213,20 +192,10 @@ impl Watcher {
         self.mind_the_absence(now)
     }
 
-    fn overflowed(&mut self, now: Instant) -> Result<()> {
-        self.stats.overflows += 1;
-        if self.is_design() {
-            self.note("the kernel's queue was full and changes are lost: everything is probed again");
-            return self.begin_anew(now);
-        }
-        self.note("the kernel's queue was full and changes are lost: kubelet logs that and does nothing");
-        Ok(())
-    }
-
     /// Starts again with a full probe; earlier changes do not matter any more.
     fn begin_anew(&mut self, now: Instant) -> Result<()> {
         self.rescan = None;
-        self.model.lost(now);
+        self.model.lost();
         match self.tree.renew() {
             Err(error) if is_missing(&error) => self.away = self.away.or(Some(now)),
             renewed => renewed?,
@@ -240,34 +209,27 @@ impl Watcher {
             self.note("the plugin directory is gone");
             self.away = Some(now);
         }
-        if self.is_design() {
-            self.model.lost(now);
-        }
+        self.model.lost();
     }
 
     /// Creates the plugin directory again, unless another process does.
     fn mind_the_absence(&mut self, now: Instant) -> Result<()> {
         let Some(since) = self.away else { return Ok(()) };
         let back = listing::kind_of(&self.plugin_dir)?.is_some();
-        let patience = if self.is_design() { ABSENCE } else { Duration::ZERO };
-        if !back && now.saturating_duration_since(since) < patience {
+        if !back && now.saturating_duration_since(since) < ABSENCE {
             return Ok(());
         }
         match directory::make_all(&self.plugin_dir).and_then(|()| self.tree.renew()) {
-            Ok(()) => self.is_back(now, if back { "there again" } else { "made again" }),
-            Err(error) if self.is_design() => self.note_absence(&error),
-            Err(error) => self.go_blind(&format!("error (re-)creating driver directory: {error:#}"))?,
+            Ok(()) => self.is_back(if back { "there again" } else { "made again" }),
+            Err(error) => self.note_absence(&error),
         }
         Ok(())
     }
 
-    fn is_back(&mut self, now: Instant, how: &str) {
+    fn is_back(&mut self, how: &str) {
         (self.away, self.absence_noted) = (None, false);
         self.note(format!("the plugin directory is {how}, and watched"));
-        // Kubelet looks only at later changes in the directory.
-        if self.is_design() {
-            self.model.lost(now);
-        }
+        self.model.lost();
     }
 
     fn note_absence(&mut self, error: &anyhow::Error) {
@@ -276,53 +238,25 @@ impl Watcher {
         }
     }
 
-    /// Stops watching for good.
-    fn go_blind(&mut self, why: &str) -> Result<()> {
-        self.note(format!("{why}: kubelet sees no change until it is restarted"));
-        self.tree = Tree::asleep(&self.plugin_dir, self.habits.behaviour.hidden())?;
-        self.away = None;
-        Ok(())
-    }
-
     /// Handles parts that the kernel does not watch: they are probed regularly.
     fn mind_the_limit(&mut self, now: Instant) {
         let unwatched = self.tree.unwatched().map(str::to_owned);
         if unwatched.is_some() != self.limited {
             self.limited = unwatched.is_some();
-            self.note(match (&unwatched, self.is_design()) {
-                (Some(why), true) => {
-                    format!("{why}; until then everything is probed every {} s", self.habits.rescan.as_secs())
-                }
-                (Some(why), false) => {
-                    format!("Error recursively adding watch: {why}; kubelet sees no change there")
-                }
-                (None, _) => "the kernel watches everything again".to_owned(),
-            });
+            let seconds = self.habits.rescan.as_secs();
+            self.note(unwatched.map_or_else(
+                || "the kernel watches everything again".to_owned(),
+                |why| format!("{why}; until then everything is probed every {seconds} s"),
+            ));
         }
-        if self.limited && self.is_design() {
+        if self.limited {
             self.rescan = self.rescan.or(Some(now + self.habits.rescan));
         }
-    }
-
-    fn is_design(&self) -> bool {
-        self.habits.behaviour == Behaviour::Design
     }
 
     fn note(&mut self, reason: impl Into<String>) {
         self.model.note(Event::note(&self.plugin_dir, reason));
     }
-}
-
-impl AsFd for Watcher {
-    /// Returns a descriptor for callers that wait for other things, too: readable if something has
-    /// happened. A pending signal shows only in [`next`](Watcher::next).
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.tree.as_fd()
-    }
-}
-
-fn initialized(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Finding {
-    scan::init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded)
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {

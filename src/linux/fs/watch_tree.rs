@@ -13,16 +13,14 @@ use anyhow::{Context as _, Result};
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A watched directory and all below it; symlinks are not followed, except for the root itself.
+/// A watched directory and all below it, but for what has a name with a leading dot; symlinks are
+/// not followed, except for the root itself.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
-    hidden: Hidden,
     inotify: Inotify,
     /// Watches by their path below the root; the root itself has the empty path.
     watches: BTreeMap<PathBuf, Watch>,
@@ -32,15 +30,6 @@ pub struct Tree {
     /// Watches of the directories above the root, and of the root, which is the last.
     line: Vec<Watch>,
     unwatched: Option<String>,
-}
-
-/// Treatment of directories whose name begins with a dot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hidden {
-    /// Skipped, with all below them.
-    Skipped,
-    /// Watched if they exist when the watch of the parent directory begins; new ones are skipped.
-    KeptIfThere,
 }
 
 /// One change.
@@ -82,28 +71,22 @@ pub enum How {
 impl Tree {
     /// Watches the root and all below it. Fails if the root does not exist. A reached limit of the
     /// kernel, or a failure further down, is reported by [`unwatched`](Self::unwatched).
-    pub fn new(root: &Path, hidden: Hidden) -> Result<Self> {
-        let mut tree = Self::asleep(root, hidden)?;
-        tree.begin()?;
-        Ok(tree)
-    }
-
-    /// Creates a tree that watches nothing until it is [renewed](Self::renew).
-    pub fn asleep(root: &Path, hidden: Hidden) -> Result<Self> {
-        Ok(Self {
+    pub fn new(root: &Path) -> Result<Self> {
+        let mut tree = Self {
             root: root.to_owned(),
-            hidden,
             inotify: Inotify::new()?,
             watches: BTreeMap::new(),
             paths: HashMap::new(),
             line: Vec::new(),
             unwatched: None,
-        })
+        };
+        tree.begin()?;
+        Ok(tree)
     }
 
     /// Starts again with the directory that the root's path names now; drops all queued changes.
     pub fn renew(&mut self) -> Result<()> {
-        *self = Self::new(&self.root, self.hidden)?;
+        *self = Self::new(&self.root)?;
         Ok(())
     }
 
@@ -121,16 +104,6 @@ impl Tree {
     /// Returns the reason if a directory below the root is not watched: its changes are missed.
     pub fn unwatched(&self) -> Option<&str> {
         self.unwatched.as_deref()
-    }
-
-    /// Returns the number of watched directories.
-    pub fn len(&self) -> usize {
-        self.watches.len()
-    }
-
-    /// Reports whether nothing is watched, for example after the root was removed.
-    pub fn is_empty(&self) -> bool {
-        self.watches.is_empty()
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -158,9 +131,8 @@ impl Tree {
         while let Some(path) = todo.pop() {
             // A directory that is gone by now counts as empty.
             let entries = listing::list(&self.root.join(&path)).unwrap_or_default();
-            let skipped = |name: &OsStr| self.hidden == Hidden::Skipped && is_hidden(name);
             let below = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
-            let below: Vec<_> = below.filter(|entry| !skipped(&entry.name)).map(|entry| entry.name).collect();
+            let below: Vec<_> = below.map(|entry| entry.name).filter(|name| !is_hidden(name)).collect();
             todo.extend(below.into_iter().map(|name| path.join(name)).filter(|path| self.watch(path)));
         }
     }
@@ -254,13 +226,6 @@ impl Tree {
     }
 }
 
-impl AsFd for Tree {
-    /// Returns a descriptor to wait for, together with others: readable when there is a change.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
-    }
-}
-
 fn is_limit(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.code() == Code::Busy)
 }
@@ -272,12 +237,12 @@ mod tests {
     use std::fs::{self, File};
     use tempfile::TempDir;
 
-    fn tree(hidden: Hidden, directories: &[&str]) -> (TempDir, Tree) {
+    fn tree(directories: &[&str]) -> (TempDir, Tree) {
         let dir = tempfile::tempdir().unwrap();
         for each in directories {
             fs::create_dir_all(dir.path().join("root").join(each)).unwrap();
         }
-        let tree = Tree::new(&dir.path().join("root"), hidden).unwrap();
+        let tree = Tree::new(&dir.path().join("root")).unwrap();
         (dir, tree)
     }
 
@@ -318,7 +283,7 @@ mod tests {
 
     #[test]
     fn directories_are_watched_to_the_bottom_and_new_ones_too() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a/b/c", "d"]);
+        let (dir, mut tree) = tree(&["a/b/c", "d"]);
         hears(&dir, &mut tree, &["", "a", "a/b", "a/b/c", "d"]);
         fs::create_dir_all(dir.path().join("root/d/e/f")).unwrap();
         let told = told(&mut tree);
@@ -327,22 +292,19 @@ mod tests {
     }
 
     #[test]
-    fn hidden_directories_are_passed_over_or_kept() {
-        let there = ["a/.b/c", ".d/e"];
-        let (dir, mut tree_) = tree(Hidden::Skipped, &there);
-        hears(&dir, &mut tree_, &["", "a"]);
-        let (dir, mut tree) = tree(Hidden::KeptIfThere, &there);
-        hears(&dir, &mut tree, &["", ".d", ".d/e", "a", "a/.b", "a/.b/c"]);
+    fn hidden_directories_are_passed_over() {
+        let (dir, mut tree) = tree(&["a/.b/c", ".d/e"]);
+        hears(&dir, &mut tree, &["", "a"]);
         fs::create_dir_all(dir.path().join("root/.x/y")).unwrap();
         fs::create_dir_all(dir.path().join("out/.x/y")).unwrap();
         fs::rename(dir.path().join("out"), dir.path().join("root/z")).unwrap();
         assert_eq!(told(&mut tree), ["Appeared .x", "Appeared z"]);
-        hears(&dir, &mut tree, &["", ".d", ".d/e", "a", "a/.b", "a/.b/c", "z", "z/.x", "z/.x/y"]);
+        hears(&dir, &mut tree, &["", "a", "z"]);
     }
 
     #[test]
     fn a_moved_directory_speaks_under_its_new_path_only() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a/b"]);
+        let (dir, mut tree) = tree(&["a/b"]);
         let root = dir.path().join("root");
         fs::rename(root.join("a"), root.join("c")).unwrap();
         File::create(root.join("c/b/early")).unwrap();
@@ -360,7 +322,7 @@ mod tests {
 
     #[test]
     fn one_that_was_found_before_its_move_was_told_is_kept() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a/x/y"]);
+        let (dir, mut tree) = tree(&["a/x/y"]);
         let root = dir.path().join("root");
         fs::create_dir(root.join("b")).unwrap();
         fs::rename(root.join("a/x"), root.join("b/x")).unwrap();
@@ -369,7 +331,7 @@ mod tests {
 
     #[test]
     fn swapped_directories_speak_under_each_other_s_path() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a/x", "b/y"]);
+        let (dir, mut tree) = tree(&["a/x", "b/y"]);
         let path = |name: &str| dir.path().join("root").join(name);
         renameat_with(CWD, path("a"), CWD, path("b"), RenameFlags::EXCHANGE).unwrap();
         hears(&dir, &mut tree, &["", "a", "a/y", "b", "b/x"]);
@@ -377,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_came_and_went_between_two_looks_does_not_confuse() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a/x"]);
+        let (dir, mut tree) = tree(&["a/x"]);
         let path = |name: &str| dir.path().join("root").join(name);
         for _ in 0..3 {
             fs::remove_dir_all(path("a")).unwrap();
@@ -397,7 +359,7 @@ mod tests {
 
     #[test]
     fn symlinks_are_not_followed() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a"]);
+        let (dir, mut tree) = tree(&["a"]);
         fs::create_dir(dir.path().join("out")).unwrap();
         std::os::unix::fs::symlink("../out", dir.path().join("root/link")).unwrap();
         assert_eq!(told(&mut tree), ["Appeared link"]);
@@ -407,11 +369,11 @@ mod tests {
 
     #[test]
     fn the_root_that_goes_is_told_of_and_found_again() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a"]);
+        let (dir, mut tree) = tree(&["a"]);
         let root = dir.path().join("root");
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(told(&mut tree).last().unwrap(), "RootRemoved");
-        assert!(tree.is_empty() && tree.renew().is_err());
+        assert!(tree.watches.is_empty() && tree.renew().is_err());
         fs::create_dir_all(root.join("b")).unwrap();
         tree.renew().unwrap();
         hears(&dir, &mut tree, &["", "b"]);
@@ -425,14 +387,14 @@ mod tests {
         let root = dir.path().join("a/b/root");
         fs::create_dir_all(&root).unwrap();
         std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
-        let mut tree = Tree::new(&dir.path().join("link/b/root"), Hidden::Skipped).unwrap();
+        let mut tree = Tree::new(&dir.path().join("link/b/root")).unwrap();
         fs::rename(dir.path().join("a"), dir.path().join("c")).unwrap();
         assert_eq!(told(&mut tree), ["RootMoved"]);
     }
 
     #[test]
     fn a_full_queue_is_told_of_and_renewed() {
-        let (dir, mut tree) = tree(Hidden::Skipped, &["a"]);
+        let (dir, mut tree) = tree(&["a"]);
         let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         let files = [dir.path().join("root/a/x"), dir.path().join("root/a/y")];
         for _ in 0..limit.trim().parse::<usize>().unwrap() {

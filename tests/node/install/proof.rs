@@ -3,6 +3,8 @@
 use super::node::{Node, answer, command, script};
 use super::support::eventually;
 use crate::support::wording::wording;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,11 +14,14 @@ use std::process::{Child, Command, Stdio};
 struct Kubelet(Child);
 
 impl Kubelet {
-    /// `look_up` is the time between two look-ups, in milliseconds.
-    fn start(plugins: &Path, look_up: &str) -> Self {
+    fn start(plugins: &Path) -> Self {
         let mut watch = Command::new(command());
-        watch.arg0("kubelet").args(["watch", "--as-kubelet", "1.36", "--look-up", look_up]);
-        watch.arg("--plugin-dir").arg(plugins).stdin(Stdio::null()).stdout(Stdio::null());
+        watch
+            .arg0("kubelet")
+            .args(["watch", "--plugin-dir"])
+            .arg(plugins)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         let kubelet = Self(watch.spawn().unwrap());
         let watches = || {
             let files = fs::read_dir(format!("/proc/{}/fdinfo", kubelet.0.id())).unwrap().flatten();
@@ -38,7 +43,7 @@ impl Drop for Kubelet {
 #[test]
 fn a_kubelet_that_calls_is_proof() {
     let Some(node) = Node::new("proof::a_kubelet_that_calls_is_proof") else { return };
-    let kubelet = Kubelet::start(&node.plugins(), "50");
+    let kubelet = Kubelet::start(&node.plugins());
     let (old, new) = (node.file("old", &script("")), node.file("new", &script("\"attach\":false")));
     for (binary, action) in [(&old, "installed"), (&new, "upgraded"), (&new, "unchanged")] {
         let done = node.install(&["v/d", "--wait=30", "--binary", binary.to_str().unwrap()]);
@@ -52,7 +57,9 @@ fn a_kubelet_that_calls_is_proof() {
 #[test]
 fn a_kubelet_that_does_not_call_in_time_is_told() {
     let Some(node) = Node::new("proof::a_kubelet_that_does_not_call_in_time_is_told") else { return };
-    let _kubelet = Kubelet::start(&node.plugins(), "3600000");
+    let kubelet = Kubelet::start(&node.plugins());
+    // It watches on, and calls nobody.
+    kill(Pid::from_raw(kubelet.0.id().cast_signed()), Signal::SIGSTOP).unwrap();
     let refused = node.install(&["tmpfs", "--wait=1"]);
     let message = refused.error(9);
     assert!(message.contains(wording("not-called-in-time")) && message.contains("start one"), "{message}");
@@ -63,7 +70,7 @@ fn a_kubelet_that_does_not_call_in_time_is_told() {
 fn a_directory_that_no_kubelet_watches_is_told_at_once() {
     let Some(node) = Node::new("proof::a_directory_that_no_kubelet_watches_is_told_at_once") else { return };
     fs::create_dir(node.path("other")).unwrap();
-    let _kubelet = Kubelet::start(&node.path("other"), "50");
+    let _kubelet = Kubelet::start(&node.path("other"));
     let refused = answer(&mut node.flexvol("install", &["tmpfs", "--wait=600"]));
     assert!(refused.error(9).contains(wording("unwatched")), "{refused:?}");
 }

@@ -48,8 +48,6 @@ fn probe_shows_what_is_loaded_failed_and_ignored() {
     assert_eq!((status, all), (1, ["ignored", "loaded", "failed"].map(Some).to_vec()));
     assert_eq!(found["found"][1]["driver"], "v/a");
     assert_eq!(found["found"][1]["capabilities"]["attach"], false);
-    let (_, out, _) = probe(&dir.path, &["--json", "--as-kubelet", "1.22"]);
-    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["found"][1]["state"], "failed");
 }
 
 #[test]
@@ -64,8 +62,6 @@ fn without_drivers_probe_says_what_to_do() {
         assert_eq!((status, out.as_str()), (1, ""), "{error}");
         assert!(error.contains(fix) && error.lines().count() == 1, "{error}");
     }
-    let (status, _, error) = probe(&dir.path, &["--as-kubelet", "1.7"]);
-    assert!(status == 2 && error.contains("write 1.10 or later"), "{error}");
 }
 
 #[test]
@@ -175,7 +171,7 @@ fn watch_prints_one_line_an_event_as_it_happens() {
 fn watch_ends_when_the_time_is_over() {
     let dir = PluginDir::with(&["v~a"]);
     let mut command = Command::new(BINARY);
-    command.args(["watch", "--for", "1", "--as-kubelet", "1.36", "--look-up", "100", "--plugin-dir"]);
+    command.args(["watch", "--for", "1", "--plugin-dir"]);
     let (start, (status, out, error)) = (Instant::now(), told(command.arg(&dir.path)));
     assert_eq!((status, error.as_str()), (0, ""));
     assert!(
@@ -184,7 +180,6 @@ fn watch_ends_when_the_time_is_over() {
     );
     let (status, _, error) = told(Command::new(BINARY).args(["watch", "--plugin-dir"]).arg(dir.at("none")));
     assert!(status == 1 && error.contains("does not exist"), "{error}");
-    assert_eq!(told(Command::new(BINARY).args(["watch", "--look-up", "5"])).0, 2, "of a kubelet only");
 }
 
 #[test]

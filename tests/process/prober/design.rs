@@ -1,19 +1,15 @@
-//! The watch of the design.
+//! The watch on directories that change.
 
-use super::plugin_dir::{PluginDir, Watch, event_wait, remove_all};
+use super::plugin_dir::{PluginDir, event_wait, remove_all};
 use crate::support::skip;
 use crate::support::wording::{wording, wording_of};
-use flexvol::prober::{Behaviour, Habits, Watcher};
+use flexvol::prober::{Habits, Watcher};
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-fn watch(dir: &PluginDir) -> Watch {
-    dir.watch(Behaviour::Design)
-}
 
 fn noted(what: &str) -> String {
     format!("noted {what}")
@@ -22,7 +18,7 @@ fn noted(what: &str) -> String {
 #[test]
 fn drivers_are_added_updated_failed_and_removed() {
     let dir = PluginDir::with(&["v~old"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     assert_eq!(watch.in_service(), ["v/old"]);
     dir.install("v~new", "good");
     let added = watch.event("added v/new");
@@ -50,7 +46,7 @@ fn drivers_are_added_updated_failed_and_removed() {
 #[test]
 fn one_install_is_one_probe_and_one_init() {
     let dir = PluginDir::new();
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     let before = watch.watcher.stats();
     dir.install("v~d", "good");
     assert_eq!(watch.settle(), ["added v/d"]);
@@ -65,7 +61,7 @@ fn one_install_is_one_probe_and_one_init() {
 #[test]
 fn nobody_runs_a_driver_that_did_not_change() {
     let dir = PluginDir::with(&["v~a", "v~b"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     let calls = dir.calls();
     dir.replace("v~a", "good");
     watch.until("updated v/a");
@@ -75,7 +71,7 @@ fn nobody_runs_a_driver_that_did_not_change() {
 #[test]
 fn names_with_a_dot_are_no_change_at_any_depth() {
     let dir = PluginDir::with(&["v~a"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     let before = watch.watcher.stats();
     for path in [".x", "v~a/.x"] {
         fs::create_dir_all(dir.at(path).join("y/.z")).unwrap();
@@ -93,7 +89,7 @@ fn names_with_a_dot_are_no_change_at_any_depth() {
 #[test]
 fn changes_at_any_depth_of_a_driver_directory_count() {
     let dir = PluginDir::with(&["v~a"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     let deep = dir.at("v~a/one/two");
     fs::create_dir_all(&deep).unwrap();
     watch.until("updated v/a");
@@ -117,7 +113,7 @@ fn changes_at_any_depth_of_a_driver_directory_count() {
 #[test]
 fn a_file_that_is_written_in_place_is_good_once_it_is_closed() {
     let dir = PluginDir::with(&["v~a"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     fs::remove_file(dir.at("v~a/a")).unwrap();
     let mut file = File::create(dir.at("v~a/a")).unwrap();
     fs::set_permissions(dir.at("v~a/a"), Permissions::from_mode(0o755)).unwrap();
@@ -131,7 +127,7 @@ fn a_file_that_is_written_in_place_is_good_once_it_is_closed() {
 #[test]
 fn symlinked_directories_and_files_are_no_drivers() {
     let dir = PluginDir::with(&["v~a"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     symlink("v~a", dir.at("v~l")).unwrap();
     drop(File::create(dir.at("README")).unwrap());
     assert_eq!(watch.settle(), [""; 0]);
@@ -143,7 +139,7 @@ fn symlinked_directories_and_files_are_no_drivers() {
 #[test]
 fn names_kubernetes_refuses_are_told_and_never_in_service() {
     let dir = PluginDir::new();
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     let long = format!("v~{}", "a".repeat(64));
     for name in ["Foo~x", "a~b~c", &long] {
         dir.install(name, "good");
@@ -159,7 +155,7 @@ fn a_driver_moved_or_swapped_is_followed_by_its_name() {
     let dir = PluginDir::with(&["v~a", "v~b"]);
     dir.script("other", r#"echo '{"status":"Success"}'"#);
     dir.install("w~a", "other");
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     fs::rename(dir.at("v~b"), dir.beside("away")).unwrap();
     watch.until("removed v/b");
     drop(File::create(dir.beside("away/file")).unwrap());
@@ -175,7 +171,7 @@ fn a_driver_moved_or_swapped_is_followed_by_its_name() {
 #[test]
 fn a_plugin_directory_that_disappears_is_made_again_and_watched() {
     let dir = PluginDir::with(&["v~a"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     remove_all(&dir.path);
     let told = watch.until(&noted(wording_of("directory-watched", ["made again"])));
     assert!(
@@ -191,7 +187,7 @@ fn a_plugin_directory_that_disappears_is_made_again_and_watched() {
 #[test]
 fn another_directory_in_its_place_is_taken_as_it_is() {
     let dir = PluginDir::with(&["v~a", "v~b"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     fs::create_dir_all(dir.beside("next/v~c")).unwrap();
     symlink(dir.beside("good"), dir.beside("next/v~c/c")).unwrap();
     let start = Instant::now();
@@ -216,7 +212,7 @@ fn another_directory_in_its_place_is_taken_as_it_is() {
 #[test]
 fn a_file_in_its_place_is_told_and_waited_out() {
     let dir = PluginDir::with(&["v~a"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     remove_all(&dir.path);
     drop(File::create(&dir.path).unwrap());
     let why = noted(wording_of(
@@ -238,7 +234,7 @@ fn a_file_in_its_place_is_told_and_waited_out() {
 #[test]
 fn after_a_full_queue_everything_is_probed() {
     let dir = PluginDir::with(&["v~a", "v~b"]);
-    let mut watch = watch(&dir);
+    let mut watch = dir.watch();
     flood(&dir);
     dir.remove("v~a");
     dir.install("v~c", "good");
@@ -251,7 +247,7 @@ fn after_a_full_queue_everything_is_probed() {
 }
 
 /// More changes than the kernel's queue holds, while nobody reads.
-pub(super) fn flood(dir: &PluginDir) {
+fn flood(dir: &PluginDir) {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let files = [dir.at("v~b/one"), dir.at("v~b/two")];
     for _ in 0..=limit.trim().parse::<usize>().unwrap() / 4 {
@@ -266,14 +262,12 @@ pub(super) fn flood(dir: &PluginDir) {
 fn a_missing_directory_is_an_error_unless_it_may_be_made() {
     let dir = PluginDir::new();
     let missing = dir.at("a/b");
-    let error = Watcher::new(&missing, Behaviour::Design).unwrap_err().to_string();
+    let error = Watcher::new(&missing, Habits::default()).unwrap_err().to_string();
     assert!(error.contains(wording("plugin-directory-missing")), "{error}");
     let file = dir.beside("good");
-    assert!(
-        Watcher::new(&file, Behaviour::Design).unwrap_err().to_string().contains(wording("not-a-directory"))
-    );
-    let habits = Habits { create: true, ..Habits::of(Behaviour::Design) };
-    Watcher::with(&missing, habits).unwrap();
+    let error = Watcher::new(&file, Habits::default()).unwrap_err().to_string();
+    assert!(error.contains(wording("not-a-directory")), "{error}");
+    Watcher::new(&missing, Habits { create: true, ..Habits::default() }).unwrap();
     assert!(missing.is_dir());
 }
 
@@ -282,7 +276,7 @@ fn a_symlinked_plugin_directory_is_followed() {
     let dir = PluginDir::with(&["v~a"]);
     let link = dir.beside("link");
     symlink(&dir.path, &link).unwrap();
-    let mut watcher = Watcher::new(&link, Behaviour::Design).unwrap();
+    let mut watcher = Watcher::new(&link, Habits::default()).unwrap();
     assert_eq!(watcher.next(event_wait()).unwrap().len(), 1);
     dir.install("v~b", "good");
     assert_eq!(watcher.next(event_wait()).unwrap().len(), 1);
@@ -314,8 +308,8 @@ fn with_too_few_watches() {
     let names: Vec<_> = (0..20).map(|number| format!("v~d{number}")).collect();
     let dir = PluginDir::with(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let (period, rescan) = (Duration::from_millis(50), Duration::from_millis(500));
-    let habits = Habits { period, rescan, ..Habits::of(Behaviour::Design) };
-    let mut watcher = Watcher::with(&dir.path, habits).unwrap();
+    let habits = Habits { period, rescan, ..Habits::default() };
+    let mut watcher = Watcher::new(&dir.path, habits).unwrap();
     let first = watcher.next(event_wait()).unwrap();
     let reason = first[0].reason.clone().unwrap();
     assert!(reason.contains("sysctl -w fs.inotify.max_user_watches"), "{reason}");

@@ -3,7 +3,6 @@
 
 mod command_line;
 mod design;
-mod kubelets;
 mod plugin_dir;
 mod storm;
 mod two;

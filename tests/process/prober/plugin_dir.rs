@@ -2,7 +2,7 @@
 
 use crate::support::pace::deadline;
 use crate::support::write_executable;
-use flexvol::prober::{Behaviour, Event, Habits, Watcher};
+use flexvol::prober::{Event, Habits, Watcher};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -87,13 +87,10 @@ impl PluginDir {
         fs::remove_dir(self.at(name)).unwrap();
     }
 
-    /// A watch with signals or look-ups every 50 ms, after the first probe.
-    pub(crate) fn watch(&self, behaviour: Behaviour) -> Watch {
-        self.watch_with(Habits { period: Duration::from_millis(50), ..Habits::of(behaviour) })
-    }
-
-    pub(crate) fn watch_with(&self, habits: Habits) -> Watch {
-        let mut watch = Watch { watcher: Watcher::with(&self.path, habits).unwrap(), told: Vec::new() };
+    /// A watch with signals every 50 ms, after the first probe.
+    pub(crate) fn watch(&self) -> Watch {
+        let habits = Habits { period: Duration::from_millis(50), ..Habits::default() };
+        let mut watch = Watch { watcher: Watcher::new(&self.path, habits).unwrap(), told: Vec::new() };
         watch.settle();
         watch.told.clear();
         watch

@@ -3,8 +3,8 @@
 
 use super::plugin_dir::{PluginDir, last};
 use crate::report::Dice;
-use flexvol::kubelet::scan::{Finding, scan, terms};
-use flexvol::prober::{Behaviour, Known, Stats, Watcher};
+use flexvol::kubelet::scan::{Failed, Finding, Loaded, scan, terms};
+use flexvol::prober::{Habits, Stats, Watcher};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -70,18 +70,19 @@ fn rage(dir: &PluginDir) {
 }
 
 /// What is in service or failing, and how, of the watch and of the scan in the same words.
-fn words(known: &Known) -> String {
-    let loaded = known.loaded.as_ref().map(|loaded| format!("{} {:?}", loaded.name, loaded.capabilities));
-    let failed = known.failed.as_ref().map(|failed| failed.logged.clone());
-    loaded.into_iter().chain(failed).collect()
+fn words(known: &Result<Loaded, Failed>) -> String {
+    match known {
+        Ok(loaded) => format!("{} {:?}", loaded.name, loaded.capabilities),
+        Err(failed) => failed.logged.clone(),
+    }
 }
 
 fn fresh(dir: &PluginDir) -> BTreeMap<String, String> {
     let found = scan(&dir.path, &terms()).unwrap().found.into_iter();
     let known = found.filter_map(|each| {
         let known = match each.finding {
-            Finding::Loaded(loaded) => Known { loaded: Some(loaded), failed: None },
-            Finding::Failed(failed) => Known { loaded: None, failed: Some(failed) },
+            Finding::Loaded(loaded) => Ok(loaded),
+            Finding::Failed(failed) => Err(failed),
             Finding::Ignored(_) => return None,
         };
         Some((each.directory.into_string().unwrap(), words(&known)))
@@ -123,7 +124,7 @@ fn nothing_is_lost_and_no_second_has_two_probes() {
         dir.install(&format!("v~d{number}"), EXECUTABLES[number % 3]);
     }
     let raging = AtomicBool::new(true);
-    let mut watcher = Watcher::new(&dir.path, Behaviour::Design).unwrap();
+    let mut watcher = Watcher::new(&dir.path, Habits::default()).unwrap();
     let start = Instant::now();
     let begun = std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -4,7 +4,8 @@
 use super::plugin_dir::{PluginDir, last};
 use crate::report::{Dice, Report, is_full};
 use crate::support::pace::deadline;
-use flexvol::prober::{Behaviour, Habits, Known, Watcher};
+use flexvol::kubelet::scan::{Failed, Loaded};
+use flexvol::prober::{Habits, Watcher};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -56,12 +57,14 @@ fn operate(dir: &PluginDir, world: &mut World, dice: &mut Dice, number: usize) {
 }
 
 /// In the words of the model.
-fn word(name: &str, known: &Known) -> &'static str {
-    if let Some(loaded) = &known.loaded {
-        assert_eq!(loaded.name.to_string(), name.replace('~', "/"));
-        return EXECUTABLES[usize::from(loaded.capabilities.attach)].1;
-    }
-    let logged = &known.failed.as_ref().unwrap().logged;
+fn word(name: &str, known: &Result<Loaded, Failed>) -> &'static str {
+    let logged = match known {
+        Ok(loaded) => {
+            assert_eq!(loaded.name.to_string(), name.replace('~', "/"));
+            return EXECUTABLES[usize::from(loaded.capabilities.attach)].1;
+        }
+        Err(failed) => &failed.logged,
+    };
     EXECUTABLES[2..]
         .iter()
         .map(|each| each.1)
@@ -70,7 +73,7 @@ fn word(name: &str, known: &Known) -> &'static str {
 }
 
 fn world_of(watcher: &Watcher) -> World {
-    let known = |(name, known): (&std::ffi::OsString, &Known)| {
+    let known = |(name, known): (&std::ffi::OsString, &Result<Loaded, Failed>)| {
         let name = name.to_str().unwrap();
         (name.to_owned(), word(name, known))
     };
@@ -79,8 +82,8 @@ fn world_of(watcher: &Watcher) -> World {
 
 /// Looks until all is done and it knows the world, or patience is over; what it knows then.
 fn look(dir: &PluginDir, done: &AtomicBool, world: &std::sync::Mutex<World>) -> (World, u64) {
-    let habits = Habits { period: Duration::from_millis(50), ..Habits::of(Behaviour::Design) };
-    let mut watcher = Watcher::with(&dir.path, habits).unwrap();
+    let habits = Habits { period: Duration::from_millis(50), ..Habits::default() };
+    let mut watcher = Watcher::new(&dir.path, habits).unwrap();
     let mut since = Instant::now();
     loop {
         watcher.next(Duration::from_millis(100)).unwrap();
