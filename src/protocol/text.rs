@@ -26,6 +26,12 @@ pub fn one_line(text: &str, limit: usize) -> String {
     line
 }
 
+/// Returns bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 /// Formats a time in seconds with this number of decimal places, at most nine: `1.50`. Printing a
 /// floating-point number would need 12 KB of code, in a program that does not use it elsewhere.
 pub fn seconds(time: Duration, places: u32) -> String {
@@ -61,6 +67,11 @@ mod tests {
             assert_eq!(line, "pod-?a", "{}", c.escape_unicode());
         }
         assert_eq!(one_line("größe ü 名 🦀", usize::MAX), "größe ü 名 🦀");
+    }
+
+    #[test]
+    fn each_byte_has_two_digits() {
+        assert_eq!(hex(&[0, 7, 0x1f, 0xa0, 255]), "00071fa0ff");
     }
 
     #[test]

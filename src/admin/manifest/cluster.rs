@@ -3,6 +3,7 @@
 use super::daemon_set::{daemon_set, init_container as container, labels, volumes};
 use super::{Deployment, Manifest};
 use flexvol_kubelet::platform::Need;
+use flexvol_protocol::text::hex;
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -214,8 +215,7 @@ fn role_binding(deployment: &Deployment<'_>) -> Value {
 
 /// Returns the start of a digest: enough to distinguish two policies.
 fn digest(text: &str) -> String {
-    let [a, b, c, d, ..]: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-    format!("{:08x}", u32::from_be_bytes([a, b, c, d]))
+    hex(&Sha256::digest(text)[..4])
 }
 
 /// Returns the image's name, and its tag or digest with kustomize's key for it.

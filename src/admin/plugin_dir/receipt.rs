@@ -38,12 +38,13 @@ use super::opened::PluginDirPath;
 use anyhow::Result;
 use flexvol_linux::fs::directory::{self, Birth, Directory, Entry, Kind};
 use flexvol_linux::fs::files;
-use flexvol_linux::fs::fingerprint::{Fingerprint, Format, HEAD, hexadecimal, short};
+use flexvol_linux::fs::fingerprint::{Fingerprint, Format, HEAD, short};
 use flexvol_linux::proc::process;
 use flexvol_model::paths;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
+use flexvol_protocol::text::hex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -81,7 +82,7 @@ impl Known {
     /// Describes an executable in an opened directory.
     pub fn of(fingerprint: &Fingerprint, home: &Directory, name: &str) -> Self {
         let birth = home.birth(name).ok().flatten();
-        let (hash, head) = (fingerprint.hash.clone(), hexadecimal(&fingerprint.head));
+        let (hash, head) = (fingerprint.hash.clone(), hex(&fingerprint.head));
         Self { hash, size: fingerprint.size, head, birth }
     }
 
@@ -91,7 +92,7 @@ impl Known {
 
     /// Reports whether `program` is a remainder of this executable.
     fn is_left(&self, program: &Fingerprint, birth: Option<Birth>, source: Option<&Source>) -> Result<bool> {
-        let begins = self.head.starts_with(&hexadecimal(&program.head));
+        let begins = self.head.starts_with(&hex(&program.head));
         let is_same_file = birth.is_some() && birth == self.birth;
         if program.size == 0 || is_same_file && (begins || program.format == Format::Unknown) {
             return Ok(true);

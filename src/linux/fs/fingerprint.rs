@@ -1,9 +1,9 @@
 //! Properties of an executable, from its bytes alone: hash, version if it is a flexvol, machine or
 //! interpreter.
 
+use flexvol_protocol::text::hex;
 use sha2::{Digest as _, Sha256};
 use std::cmp::Ordering;
-use std::fmt::Write as _;
 use std::io::{self, Read};
 
 /// Mark with the version in the bytes of every build of flexvol, so that the version can be read
@@ -67,7 +67,7 @@ impl Fingerprint {
             buffer.copy_within(filled - kept..filled, 0);
         }
         let format = Format::of(&head);
-        Ok(Self { hash: hexadecimal(&hash.finalize()), size, version, format, head })
+        Ok(Self { hash: hex(&hash.finalize()), size, version, format, head })
     }
 
     /// Returns the beginning of the hash, for messages.
@@ -79,15 +79,6 @@ impl Fingerprint {
 /// Returns the beginning of a hash, for messages and for directory names.
 pub fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
-}
-
-/// Converts bytes to lower-case hexadecimal digits.
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Returns the version of this build.

@@ -2,8 +2,8 @@
 
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::text::hex;
 use sha2::{Digest as _, Sha256};
-use std::fmt::Write as _;
 
 /// Suffix of the CSI name of every driver that is served here.
 const SUFFIX: &str = ".flex.flexvol.dev";
@@ -54,10 +54,7 @@ pub fn check(name: &str) -> Result<()> {
 
 /// Returns the SHA-256 hash in hexadecimal digits.
 pub fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::{clock, process};
 use flexvol_model::paths;
+use flexvol_protocol::text::hex;
 use flexvol_protocol::{Call, Options, TargetPath};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -254,10 +255,7 @@ fn strong_digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         digest.update(part.len().to_le_bytes());
         digest.update(part);
     }
-    digest.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&digest.finalize())
 }
 
 /// Computes FNV-1a of 128 bits over the parts and their lengths, for the names of locks and of what

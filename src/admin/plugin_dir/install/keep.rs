@@ -16,10 +16,11 @@ use crate::plugin_dir::found::{self, LEFTOVER};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory::{self, Directory, Entry, Kind};
 use flexvol_linux::fs::files::{self, File};
-use flexvol_linux::fs::fingerprint::{Fingerprint, hexadecimal, short};
+use flexvol_linux::fs::fingerprint::{Fingerprint, short};
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::settings::SIDE_FILE;
 use flexvol_protocol::ordered;
+use flexvol_protocol::text::hex;
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -103,7 +104,7 @@ fn keep_in(state: &Directory, home: &Directory, what: Kept) -> Result<()> {
     let partial = state.create_directory(PARTIAL, 0o700)?;
     let mut copy = Copy::new(what);
     copy.directory(home, &partial)?;
-    let name = short(&hexadecimal(&copy.hash.finalize())).to_owned();
+    let name = short(&hex(&copy.hash.finalize())).to_owned();
     partial.sync()?;
     match state.child(&name)? {
         Some(kept) => {

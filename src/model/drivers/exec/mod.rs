@@ -60,11 +60,11 @@ use crate::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::ordered::filled;
+use flexvol_protocol::text::hex;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{Access, Capabilities, Options, TargetPath, Verb, VerbSet};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::Path;
 
 /// The driver.
@@ -275,11 +275,7 @@ fn identity(request: &Request<'_>) -> Result<Source> {
                 digest.update(part.len().to_le_bytes());
                 digest.update(part);
             }
-            let mut name = "a volume with options of digest ".to_owned();
-            for byte in digest.finalize() {
-                let _ = write!(name, "{byte:02x}");
-            }
-            Source::Identity(name)
+            Source::Identity(format!("a volume with options of digest {}", hex(&digest.finalize())))
         }
     })
 }

@@ -15,11 +15,11 @@ use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::paths;
 use flexvol_model::plan::Store;
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::text::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,11 +57,8 @@ impl Id {
 
     fn new(store: &Store) -> Self {
         let text = store.name();
-        let mut name = record::plain(Path::new(&text), READABLE);
-        name.push('-');
-        for byte in Sha256::digest(&text).into_iter().take(DIGEST) {
-            let _ = write!(name, "{byte:02x}");
-        }
+        let digest = hex(&Sha256::digest(&text)[..DIGEST]);
+        let name = format!("{}-{digest}", record::plain(Path::new(&text), READABLE));
         Self { name, old: Some(record::file_name(Path::new(&text))) }
     }
 
