@@ -42,7 +42,7 @@ pub use exec::{End, Observer, Reader, Run, Stop, Terms};
 pub use flexvol_linux::proc::limits::Limits;
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
-pub use node::{Backoff, NodeDriver, clean_up, is_down};
+pub use node::{NodeDriver, clean_up, is_down, pauses};
 pub use verdict::{Fault, Verdict};
 
 #[cfg(test)]

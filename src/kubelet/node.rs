@@ -14,7 +14,7 @@
 //! ```
 //!
 //! and for any other driver `mount`, `expand`, `unmount`. Each operation ends at its first failure.
-//! It is repeated as a whole, with the pauses of a [`Backoff`].
+//! It is repeated as a whole, with the pauses of a [`pauses`].
 
 use super::attachment::Attachment;
 use super::caller::Caller;
@@ -27,32 +27,14 @@ use anyhow::Result;
 use flexvol_linux::fs::listing;
 use flexvol_linux::mount::place::Look;
 use flexvol_protocol::failure::{Code, Failure};
-use flexvol_protocol::{Access, Call, Capabilities, TargetPath};
+use flexvol_protocol::{Access, Call, Capabilities, TargetPath, backoff};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Pauses of kubelet between two attempts of an operation: first half a second, then doubled each
-/// time, up to two minutes and two seconds.
-#[derive(Clone, Debug)]
-pub struct Backoff {
-    next: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { next: Duration::from_millis(500) }
-    }
-}
-
-impl Iterator for Backoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let now = self.next.min(Duration::from_secs(122));
-        self.next = now * 2;
-        Some(now)
-    }
+/// Returns the pauses of kubelet between two attempts of an operation.
+pub fn pauses() -> impl Iterator<Item = Duration> {
+    (0..).map(|failures| backoff(Duration::from_millis(500), Duration::from_secs(122), failures))
 }
 
 /// Deadline for `waitforattach`, the only verb with a deadline in kubelet. A deadline that the
@@ -374,7 +356,7 @@ mod tests {
 
     #[test]
     fn kubelet_waits_twice_as_long_each_time_up_to_two_minutes() {
-        let waits: Vec<_> = Backoff::default().map(|wait| wait.as_millis()).take(10).collect();
+        let waits: Vec<_> = pauses().map(|wait| wait.as_millis()).take(10).collect();
         assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 122_000, 122_000]);
     }
 

@@ -34,6 +34,7 @@
 //! # }
 //! ```
 
+mod backoff;
 mod call;
 pub mod errno_words;
 pub mod failure;
@@ -55,6 +56,7 @@ pub mod text;
 mod verb;
 pub mod volume_dir;
 
+pub use backoff::backoff;
 pub use call::Call;
 pub use go_json::Malformed;
 pub use name::DriverName;

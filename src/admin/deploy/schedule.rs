@@ -7,6 +7,7 @@
 //! `init` for that all the time. A driver that cannot be put in place is retried with the same
 //! backoff.
 
+use flexvol_protocol::backoff;
 use std::time::{Duration, Instant};
 
 /// Delay between the first of several changes and the check.
@@ -78,7 +79,7 @@ impl Schedule {
 
 /// Returns the pause after the first, second, third time.
 fn doubled(count: u32) -> Duration {
-    PAUSE.saturating_mul(1 << count.saturating_sub(1).min(16)).min(LONGEST)
+    backoff(PAUSE, LONGEST, count.saturating_sub(1))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use flexvol_linux::mount::mount_table;
 use flexvol_linux::proc::process;
 use flexvol_linux::proc::stuck::{self, Stuck};
 use flexvol_protocol::volume_dir::VolumeDir;
-use flexvol_protocol::{Call, DriverName, TargetPath};
+use flexvol_protocol::{Call, DriverName, TargetPath, backoff};
 use flexvol_terminal::driver_dir::executable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -260,7 +260,7 @@ impl Force {
             self.steps(subject, target);
         }
         if let Some(work) = self.works().get_mut(&subject.id) {
-            let pause = AGAIN.saturating_mul(1 << work.tries.min(8)).min(LONGEST);
+            let pause = backoff(AGAIN, LONGEST, work.tries);
             (work.runs, work.hindrance, work.due) = (false, hindrance, Instant::now() + pause);
             work.tries += 1;
         }

@@ -5,6 +5,7 @@
 //! change. A failed key comes again after a delay that doubles; after a change of its object it
 //! comes at once. So the queue is never longer than there are objects.
 
+use flexvol_protocol::backoff;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -207,7 +208,7 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
 
     fn delay(&mut self, key: &K) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
-        let delay = FIRST.saturating_mul(2_u32.saturating_pow(*failures)).min(LAST);
+        let delay = backoff(FIRST, LAST, *failures);
         *failures = failures.saturating_add(1);
         delay
     }

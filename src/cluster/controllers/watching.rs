@@ -10,6 +10,7 @@
 use super::api;
 use super::cache::{Watchable, number};
 use super::watches::{Objects, Told};
+use flexvol_protocol::backoff;
 use futures_util::{AsyncBufReadExt as _, TryStreamExt as _};
 use kube::api::{ListMeta, ListParams, ObjectList, WatchEvent, WatchParams};
 use kube::core::{NamespaceResourceScope, Request};
@@ -129,7 +130,7 @@ impl Reflector {
                     self.version = None;
                 }
             }
-            tokio::time::sleep(FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LAST)).await;
+            tokio::time::sleep(backoff(FIRST, LAST, self.failures)).await;
             self.failures = self.failures.saturating_add(1);
         }
     }

@@ -6,6 +6,7 @@ use super::record::{Holder, Record};
 use super::request::Request;
 use super::sharing::Sharing;
 use super::store::{Read, RecordStore, StoreError};
+use flexvol_protocol::backoff;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ pub fn settle(
 
 /// Returns a pause that differs between two nodes that have lost to each other.
 fn pause_before(turn: u32, deadline: Instant) -> Duration {
-    let longest = PAUSE.saturating_mul(1 << turn.min(8)).min(LONGEST_PAUSE);
+    let longest = backoff(PAUSE, LONGEST_PAUSE, turn);
     // The current time is random enough.
     let part = f64::from(longest.subsec_nanos() / 2 + now_nanos() % (longest.subsec_nanos() / 2 + 1));
     let left = deadline.saturating_duration_since(Instant::now());

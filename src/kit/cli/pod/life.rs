@@ -2,7 +2,7 @@
 
 use crate::cli::objects::title;
 use anyhow::{Result, ensure};
-use flexvol_kubelet::{Backoff, Journal, NodeDriver, PodVolume, Terms, clean_up, is_down};
+use flexvol_kubelet::{Journal, NodeDriver, PodVolume, Terms, clean_up, is_down, pauses};
 use flexvol_linux::proc::signal;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::quantity::Quantity;
@@ -130,7 +130,7 @@ impl<'a> Life<'a> {
     fn repeat(&mut self, volume: &PodVolume, operation: Operation<'_>) -> Result<Option<String>> {
         let Some(Some(driver)) = self.drivers.get_mut(&volume.driver) else { return Ok(None) };
         let part = title(volume);
-        let mut waits = Backoff::default().take(self.retries);
+        let mut waits = pauses().take(self.retries);
         loop {
             let journal = self.report.watched(|| operation(driver, volume));
             if self.report.journal(&part, &journal, "")? {
