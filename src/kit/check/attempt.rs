@@ -137,10 +137,8 @@ impl Subject<'_> {
         }
         // Kubelet tries once, and leaves a directory that it cannot remove.
         let _ = remove_directory(target.as_path());
-        if self.attaches() {
-            // There may be nothing to detach; other cases check that.
-            let _ = self.unstage(volume);
-        }
+        // There may be nothing to detach; other cases check that.
+        let _ = self.unstage(volume);
         Ok(())
     }
 

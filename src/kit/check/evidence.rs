@@ -55,6 +55,11 @@ impl Evidence {
     }
 }
 
+/// Skips the case: there is nothing to check.
+pub(super) fn skip<T>(why: &str) -> Result<T, Stopped> {
+    Err(Stopped::Skipped(why.to_owned()))
+}
+
 impl Stopped {
     /// Skips the case: the driver was slow, but so is the machine.
     pub fn busy() -> Self {

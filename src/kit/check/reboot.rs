@@ -1,6 +1,6 @@
 //! Simulated reboot of a node: takes away what a node loses, in the sandbox of a case.
 
-use super::evidence::Stopped;
+use super::evidence::{Stopped, skip};
 use super::in_time::Deadline;
 use super::subject::Subject;
 use crate::sandbox::Isolation;
@@ -22,7 +22,7 @@ impl Subject<'_> {
     /// Removes all processes, mounts and loop devices of the node, and everything in /run.
     pub fn reboot(&mut self) -> Result<(), Stopped> {
         if self.inside.isolation() == Isolation::None {
-            return Err(Stopped::Skipped("needs a sandbox whose mounts are its own".to_owned()));
+            return skip("needs a sandbox whose mounts are its own");
         }
         let all: Vec<_> = self.inside.processes()?.into_iter().map(|(pid, _)| pid).collect();
         self.kill(&all)?;

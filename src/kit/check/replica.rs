@@ -1,7 +1,7 @@
 //! Copy of the driver and of the files beside it, for cases that replace the driver: its own
 //! directory must not be changed.
 
-use super::evidence::{Played, Stopped};
+use super::evidence::{Played, Stopped, skip};
 use super::staging::make_directory;
 use super::subject::{KUBELET_ROOT, Subject};
 use flexvol_protocol::DriverName;
@@ -41,7 +41,7 @@ impl Subject<'_> {
 impl Replica {
     fn of(driver: &PathBuf) -> Result<Self, Stopped> {
         let Some((from, name)) = driver.parent().zip(driver.file_name()) else {
-            return Err(Stopped::Skipped("the driver is in no directory".to_owned()));
+            return skip("the driver is in no directory");
         };
         // Other files belong to the driver only if this is its own driver directory.
         let is_own = DriverName::executable_in(from.file_name().unwrap_or_default()) == name;
@@ -54,7 +54,7 @@ impl Replica {
         }
         let sizes = all.iter().filter_map(|path| fs::metadata(path).ok());
         if sizes.map(|about| about.len()).sum::<u64>() > LARGEST {
-            return Err(Stopped::Skipped("the driver is too large to be copied".to_owned()));
+            return skip("the driver is too large to be copied");
         }
         let home = Path::new(KUBELET_ROOT).join("volumeplugins").join(from.file_name().unwrap_or(name));
         make_directory(&home)?;

@@ -2,7 +2,7 @@
 //! around them. A case about one verb uses them for everything before and after it.
 
 use super::answer::{Answer, Meant};
-use super::evidence::{Evidence, Stopped};
+use super::evidence::{Evidence, Played, Stopped};
 use super::subject::{NODE, Subject};
 use flexvol_kubelet::{PodVolume, by_kubelet};
 use flexvol_linux::mount::mount_table;
@@ -113,11 +113,37 @@ impl Subject<'_> {
             let problem = format!("the directory must be removed, but {error}");
             return Err(Stopped::Blocked(UNMOUNT_WORKS, Box::new(answer.evidence(problem))));
         }
-        if self.attaches() { self.unstage(volume) } else { Ok(()) }
+        self.unstage(volume)
+    }
+
+    /// Removes the directories of volumes after an `unmount` under test, and the device of the last
+    /// one.
+    pub fn put_all_away(&mut self, volumes: &[PodVolume]) -> Played {
+        for volume in volumes {
+            if let Err(error) = remove_directory(volume.target()?.as_path()) {
+                let text = format!("unmount said Success, and kubelet cannot remove the directory: {error}");
+                return Err(Evidence::new(text).into());
+            }
+        }
+        volumes.last().map_or(Ok(()), |volume| self.unstage(volume))
+    }
+
+    /// Fails unless a Success has led to this number of mounts at the pod's directory.
+    pub fn has_layers(&self, volume: &PodVolume, wanted: usize, answer: &Answer) -> Played {
+        match self.layers(volume)? {
+            layers if layers == wanted => Ok(()),
+            layers => {
+                Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")))
+            }
+        }
     }
 
     /// Calls `unmountdevice` and `detach`, after the last pod.
+    /// Does nothing if the driver does not attach.
     pub fn unstage(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
+        if !self.attaches() {
+            return Ok(());
+        }
         let target = volume.global()?;
         if is_mounted(&target)? {
             let answer = self.call(&Call::UnmountDevice { target: target.clone() });
@@ -176,6 +202,13 @@ pub(super) fn remove_directory(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
+}
+
+/// Removes a directory after an unmount under test. Fails if it stays.
+pub(super) fn remove_after(answer: &Answer, target: &TargetPath) -> Played {
+    remove_directory(target.as_path()).map_err(|error| {
+        answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}"))
+    })
 }
 
 /// Makes or overwrites a file with this text: as a pod writes, or as an obstacle for a driver.

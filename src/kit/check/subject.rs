@@ -2,7 +2,7 @@
 //! recorded.
 
 use super::answer::Answer;
-use super::evidence::Stopped;
+use super::evidence::{Stopped, skip};
 use super::facts::Facts;
 use super::given::Given;
 use super::in_time::Pace;
@@ -164,7 +164,7 @@ impl<'a> Subject<'a> {
     /// Does the same below another kubelet root.
     pub fn volume_below(&mut self, kubelet_root: &Path) -> Result<PodVolume, Stopped> {
         let Some(volume) = &self.given.volume else {
-            return Err(Stopped::Skipped("needs a volume: give --options or --volume".to_owned()));
+            return skip("needs a volume: give --options or --volume");
         };
         self.pods += 1;
         let mut volume = volume.clone();

@@ -72,7 +72,7 @@ fn differences(fault: &Fault, all: bool) -> Vec<String> {
     check.args(["--jobs", &jobs.to_string(), "--timeout", &slow_seconds(5).to_string()]);
     let is_watched = |id: &str| Case::named(id).is_some_and(|case| matches!(case.how, How::Watched(_)));
     if !all && !fault.fails.iter().any(|id| is_watched(id)) {
-        check.args(fault.fails.iter().chain(&FIRST).flat_map(|id| ["-t", id]));
+        check.args(fault.fails.iter().chain(&FIRST).flat_map(|id| ["-t", *id]));
     }
     let output = check.arg(&driver).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout)

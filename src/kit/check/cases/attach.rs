@@ -7,7 +7,7 @@ pub(in crate::check) mod disk;
 use crate::check::answer::Meant;
 use crate::check::case::{How, Scene};
 use crate::check::device_calls::mounted_at;
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, skip};
 use crate::check::given::Nature;
 use crate::check::in_time::is_late;
 use crate::check::left;
@@ -247,7 +247,7 @@ fn second_node(subject: &mut Subject<'_>) -> Played {
 fn without_tools(subject: &mut Subject<'_>) -> Played {
     let driver = subject.given.driver.clone();
     if TOOLS.iter().any(|directory| driver.starts_with(directory)) {
-        return Err(Stopped::Skipped("the driver lies among the tools that are to be missing".to_owned()));
+        return skip("the driver lies among the tools that are to be missing");
     }
     let volume = subject.volume()?;
     let (mounts, devices) = (mount_table::read()?.len(), subject.inside.devices()?);

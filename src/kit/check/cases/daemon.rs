@@ -2,7 +2,7 @@
 
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{How, Scene};
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, Stopped, skip};
 use crate::check::footprint::at_rest;
 use crate::check::in_time::Deadline;
 use crate::check::staging::{is_mounted, make_directory};
@@ -50,7 +50,7 @@ impl Served {
         let now = settled(subject)?;
         let daemons: Vec<_> = now.into_iter().filter(|each| !before.contains(each)).collect();
         if daemons.is_empty() {
-            return Err(Stopped::Skipped("no process serves the mount".to_owned()));
+            return skip("no process serves the mount");
         }
         Ok(Self { volume, daemons })
     }
@@ -143,7 +143,7 @@ fn fails_early(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&served.volume)?;
     let program = program.filter(|program| program.is_file() && !is_driver(program, subject));
     let Some(program) = program else {
-        return Err(Stopped::Skipped("the driver serves its mounts itself".to_owned()));
+        return skip("the driver serves its mounts itself");
     };
     let volume = subject.volume()?;
     let device = if subject.attaches() { Some(subject.attach(&volume)?) } else { None };
@@ -153,7 +153,7 @@ fn fails_early(subject: &mut Subject<'_>) -> Played {
     let answer = starts.then(|| started_anyway(subject, &volume, device.as_deref()));
     subject.inside.take_off(&program)?;
     let Some(answer) = answer.transpose()? else {
-        return Err(Stopped::Skipped("the driver itself needs the program of its daemon".to_owned()));
+        return skip("the driver itself needs the program of its daemon");
     };
     let answer = answer.refuses("the program of the daemon cannot be executed, which mount must say")?;
     if subject.layers(&volume)? > 0 || is_mounted(&volume.global()?)? {

@@ -2,7 +2,7 @@
 
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{How, Scene};
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::staging::{is_mounted, put};
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
@@ -44,7 +44,7 @@ impl Growing {
     fn set(subject: &mut Subject<'_>) -> Result<Self, Stopped> {
         let mut volume = subject.volume()?;
         if volume.options.access() == Access::ReadOnly || (subject.facts.mounts && !subject.facts.writable) {
-            return Err(Stopped::Skipped("kubelet does not grow what is only read".to_owned()));
+            return skip("kubelet does not grow what is only read");
         }
         subject.bring_up(&volume)?;
         let target = volume.target()?.as_path().to_owned();
@@ -67,7 +67,7 @@ impl Growing {
         let answer = self.call(subject, self.new)?;
         if answer.is_failure() && subject.facts.file_system.starts_with("ext") && !may_resize()? {
             let text = "to grow a mounted ext4 needs CAP_SYS_RESOURCE, which is missing here";
-            return Err(Stopped::Skipped(text.to_owned()));
+            return skip(text);
         }
         Ok(answer)
     }
@@ -208,7 +208,7 @@ fn not_left_to_kubelet(subject: &mut Subject<'_>) -> Played {
     let init = subject.call(&Call::Init).or_blocked("init::works")?;
     if !subject.facts.loads {
         let why = "kubelet cannot read what init says, and so does not load the driver";
-        return Err(Stopped::Skipped(why.to_owned()));
+        return skip(why);
     }
     let capabilities = init.status().and_then(|status| status.capabilities);
     if capabilities.is_some_and(|capabilities| !capabilities.requires_fs_resize) {

@@ -3,7 +3,7 @@
 
 use crate::check::answer::Answer;
 use crate::check::case::{How, Scene};
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::in_time::{Deadline, is_late};
 use crate::check::subject::Subject;
 use crate::check::survey::has_an_attachment;
@@ -119,7 +119,7 @@ fn storm(subject: &mut Subject<'_>) -> Played {
 
 fn no_side_effects(subject: &mut Subject<'_>) -> Played {
     if !subject.is_contained() {
-        return Err(Stopped::Skipped("needs root, or a user namespace, to see what changes".to_owned()));
+        return skip("needs root, or a user namespace, to see what changes");
     }
     let before = seen(subject)?;
     let answer = initialised(subject)?;

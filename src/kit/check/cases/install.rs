@@ -4,7 +4,7 @@
 pub(in crate::check) mod executable;
 
 use crate::check::case::{How, Scene};
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, Stopped, skip};
 use crate::check::subject::Subject;
 use flexvol_protocol::DriverName;
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ fn names(driver: &Path) -> Result<(&OsStr, &OsStr), Stopped> {
     {
         return Ok((directory, file));
     }
-    Err(Stopped::Skipped("the driver does not lie in a directory vendor~driver".to_owned()))
+    skip("the driver does not lie in a directory vendor~driver")
 }
 
 /// Builds the result of a case in which the driver was not called.

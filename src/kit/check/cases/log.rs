@@ -5,7 +5,7 @@ use crate::check::answer::Answer;
 use crate::check::attempt::plainly;
 use crate::check::case::{How, Scene};
 use crate::check::cases::options::places;
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::hunt::read;
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::sandbox::Isolation;
@@ -68,7 +68,7 @@ fn sizes(subject: &Subject<'_>) -> Result<BTreeMap<PathBuf, u64>, Stopped> {
 /// Finds the files that grow from call to call.
 fn logs(subject: &mut Subject<'_>) -> Result<(Vec<PathBuf>, Vec<Answer>), Stopped> {
     if subject.inside.isolation() == Isolation::None {
-        return Err(Stopped::Skipped("needs root, or a user namespace, to see what is written".to_owned()));
+        return skip("needs root, or a user namespace, to see what is written");
     }
     chatter(subject)?;
     let before = sizes(subject)?;
@@ -158,7 +158,7 @@ fn forged_lines(subject: &mut Subject<'_>) -> Played {
 
 fn concurrent(subject: &mut Subject<'_>) -> Played {
     if subject.inside.isolation() == Isolation::None {
-        return Err(Stopped::Skipped("needs root, or a user namespace, to see what is written".to_owned()));
+        return skip("needs root, or a user namespace, to see what is written");
     }
     let marker = |number: usize| format!("check-call-{number:03}-end");
     let call = |number: usize| -> Vec<OsString> { vec!["unmount".into(), nowhere(&marker(number)).into()] };

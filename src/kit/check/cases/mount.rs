@@ -59,7 +59,7 @@ fn abandon(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Pl
         let evidence = answer.evidence(format!("after a failure the directory must be removed, but {error}"));
         return Err(Stopped::Blocked(LEAVES_DIRECTORY, Box::new(evidence)));
     }
-    if subject.attaches() { subject.unstage(volume) } else { Ok(()) }
+    subject.unstage(volume)
 }
 
 /// Ends a volume after a call that may or may not have mounted it.

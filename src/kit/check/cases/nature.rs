@@ -1,7 +1,7 @@
 //! Capabilities that depend on the kind of file system: it can be measured, and it stores labels.
 
 use crate::check::case::{How, Scene};
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::in_time::within;
 use crate::check::staging::put;
 use crate::check::subject::Subject;
@@ -24,7 +24,7 @@ pub(in crate::check) const SCENES: &[Scene] = &[
 
 fn statfs_does_not_block(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.supports_metrics {
-        return Err(Stopped::Skipped("kubelet does not measure it (supportsMetrics is false)".to_owned()));
+        return skip("kubelet does not measure it (supportsMetrics is false)");
     }
     let volume = subject.volume()?;
     let before = subject.inside.processes()?;
@@ -55,7 +55,7 @@ fn statfs_does_not_block(subject: &mut Subject<'_>) -> Played {
 fn relabel(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.selinux_relabel || !subject.facts.writable {
         let why = "nothing is relabelled (selinuxRelabel is false, or nothing can be written)";
-        return Err(Stopped::Skipped(why.to_owned()));
+        return skip(why);
     }
     let volume = subject.volume()?;
     let answer = subject.bring_up(&volume)?;

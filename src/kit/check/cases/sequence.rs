@@ -7,9 +7,9 @@ pub(in crate::check) mod node;
 use crate::check::answer::Answer;
 use crate::check::case::{How, Scene};
 use crate::check::cases::daemon::settled;
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, Stopped, skip};
 use crate::check::given::Nature;
-use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
+use crate::check::staging::{is_mounted, make_directory, put, remove_after, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::{PodVolume, Reader, by_kubelet};
 use flexvol_protocol::{Access, Call, Capabilities, FsGroup, FsGroupSpelling, Options};
@@ -144,7 +144,7 @@ fn mount_unless_mounted(subject: &mut Subject<'_>, volume: &PodVolume) -> Result
 
 fn failed_start(subject: &mut Subject<'_>) -> Played {
     let Some(bad) = a_failure(subject)? else {
-        return Err(Stopped::Skipped("no way was found to make mount fail".to_owned()));
+        return skip("no way was found to make mount fail");
     };
     let volume = subject.volume()?;
     for _ in 0..2 {
@@ -154,17 +154,14 @@ fn failed_start(subject: &mut Subject<'_>) -> Played {
     // From now on, the options are right.
     make_directory(volume.target()?.as_path())?;
     let answer = subject.mount(&volume)?.succeeds("what was wrong before is right now")?;
-    let layers = subject.layers(&volume)?;
-    if layers != 1 {
-        return Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")));
-    }
+    subject.has_layers(&volume, 1, &answer)?;
     subject.take_down(&volume)?;
     // A pod that is deleted after a failure gets no unmount.
     let given_up = subject.volume()?;
     subject.stage(&given_up)?;
     fail_once(subject, &given_up, &bad)?;
     no_directory_is_left(&given_up)?;
-    if subject.attaches() { subject.unstage(&given_up) } else { Ok(()) }
+    subject.unstage(&given_up)
 }
 
 /// Makes a `mount` that fails, and does what kubelet does then.
@@ -202,9 +199,7 @@ fn a_failure(subject: &mut Subject<'_>) -> Result<Option<String>, Stopped> {
         if answer.is_failure() {
             // The scene checks later what such a failure leaves.
             by_kubelet::unmount(&target)?;
-            if subject.attaches() {
-                subject.unstage(&volume)?;
-            }
+            subject.unstage(&volume)?;
             let _ = remove_directory(target.as_path());
             return Ok(Some(bad));
         }
@@ -250,11 +245,9 @@ fn restart_gone(subject: &mut Subject<'_>) -> Played {
     make_directory(half_made.target()?.as_path())?;
     reload(subject, first)?;
     let answer = subject.unmount(&half_made)?.succeeds("kubelet had only made the directory")?;
-    if let Err(error) = remove_directory(half_made.target()?.as_path()) {
-        return Err(answer.fails(format!("it said Success, and kubelet cannot remove it: {error}")));
-    }
+    remove_after(&answer, &half_made.target()?)?;
     subject.unmount(&mounted)?.succeeds("the pod is gone")?;
-    put_away(subject, &mounted)
+    subject.put_all_away(&[mounted])
 }
 
 fn reboot(subject: &mut Subject<'_>) -> Played {
@@ -269,25 +262,18 @@ fn reboot(subject: &mut Subject<'_>) -> Played {
     subject.reboot()?;
     load(subject)?;
     let answer = subject.unmount(&goes)?.succeeds("the node was started again, and the pod is gone")?;
-    if let Err(error) = remove_directory(goes.target()?.as_path()) {
-        return Err(
-            answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}"))
-        );
-    }
+    remove_after(&answer, &goes.target()?)?;
     if subject.attaches() {
         node::attach_again(subject, &stays)?;
     }
     let answer = subject.mount(&stays)?.succeeds("the node was started again, and the pod is to start")?;
-    let layers = subject.layers(&stays)?;
-    if layers != 1 {
-        return Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")));
-    }
+    subject.has_layers(&stays, 1, &answer)?;
     subject.take_down(&stays)
 }
 
 fn two_pods(subject: &mut Subject<'_>) -> Played {
     if subject.given.is(Nature::Exclusive) {
-        return Err(Stopped::Skipped("one pod at a time has the volume".to_owned()));
+        return skip("one pod at a time has the volume");
     }
     let volumes = [subject.volume()?, subject.volume()?];
     volumes.iter().try_for_each(|volume| subject.stage(volume))?;
@@ -331,18 +317,14 @@ fn dead_daemon(subject: &mut Subject<'_>) -> Played {
     subject.bring_up(&volume)?;
     let daemons: Vec<_> = settled(subject)?.into_iter().filter(|each| !before.contains(each)).collect();
     if daemons.is_empty() {
-        return Err(Stopped::Skipped("no process serves the mount".to_owned()));
+        return skip("no process serves the mount");
     }
     subject.kill(&daemons.iter().map(|(pid, _)| *pid).collect::<Vec<_>>())?;
     let answer = subject.unmount(&volume)?.succeeds("the process behind the mount was killed")?;
     if is_mounted(&volume.target()?)? {
         return Err(answer.fails("it said Success, and the directory is still a mount"));
     }
-    if let Err(error) = remove_directory(volume.target()?.as_path()) {
-        return Err(
-            answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}"))
-        );
-    }
+    remove_after(&answer, &volume.target()?)?;
     let next = subject.volume()?;
     subject.stage(&next)?;
     let answer = subject.mount(&next)?.succeeds("the next pod starts")?;
@@ -350,13 +332,4 @@ fn dead_daemon(subject: &mut Subject<'_>) -> Played {
         return Err(answer.fails("it said Success, and the directory is no mount point"));
     }
     subject.take_down(&next)
-}
-
-/// Does what kubelet does after an `unmount` that worked, and after that of the last pod.
-fn put_away(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
-    if let Err(error) = remove_directory(volume.target()?.as_path()) {
-        let text = format!("unmount said Success, and kubelet cannot remove the directory: {error}");
-        return Err(Evidence::new(text).into());
-    }
-    if subject.attaches() { subject.unstage(volume) } else { Ok(()) }
 }

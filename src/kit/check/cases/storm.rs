@@ -2,7 +2,7 @@
 
 use crate::check::answer::Answer;
 use crate::check::case::{How, Scene};
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, Stopped, skip};
 use crate::check::given::Nature;
 use crate::check::in_time::Deadline;
 use crate::check::replica::Replica;
@@ -51,29 +51,6 @@ fn unmount_words(volume: &PodVolume) -> Result<Vec<OsString>, Stopped> {
     Ok(Call::Unmount { target: volume.target()? }.to_arguments())
 }
 
-/// Fails unless `answer` has led to the wanted number of mounts at the pod's directory.
-fn has_layers(subject: &Subject<'_>, volume: &PodVolume, wanted: usize, answer: &Answer) -> Played {
-    let layers = subject.layers(volume)?;
-    if layers == wanted {
-        return Ok(());
-    }
-    Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")))
-}
-
-/// Removes the directories, and the device if there is one, after an `unmount` under test.
-fn put_away(subject: &mut Subject<'_>, volumes: &[PodVolume]) -> Played {
-    for volume in volumes {
-        if let Err(error) = remove_directory(volume.target()?.as_path()) {
-            let text = format!("unmount said Success, and kubelet cannot remove the directory: {error}");
-            return Err(Evidence::new(text).into());
-        }
-    }
-    match volumes.last() {
-        Some(volume) if subject.attaches() => subject.unstage(volume),
-        _ => Ok(()),
-    }
-}
-
 fn same_directory(subject: &mut Subject<'_>) -> Played {
     for _ in 0..subject.repeat() {
         let volume = subject.volume()?;
@@ -81,7 +58,7 @@ fn same_directory(subject: &mut Subject<'_>) -> Played {
         let words = mount_words(&volume)?;
         for answer in subject.at_once(&[words.clone(), words]) {
             let answer = answer.succeeds("two mounts of the directory come at once")?;
-            has_layers(subject, &volume, 1, &answer)?;
+            subject.has_layers(&volume, 1, &answer)?;
         }
         subject.take_down(&volume)?;
     }
@@ -108,15 +85,15 @@ fn mount_and_unmount(subject: &mut Subject<'_>) -> Played {
         }
         make_directory(volume.target()?.as_path())?;
         let answer = subject.unmount(&volume)?.succeeds("a mount and an unmount came at once before")?;
-        has_layers(subject, &volume, 0, &answer)?;
-        put_away(subject, &[volume])?;
+        subject.has_layers(&volume, 0, &answer)?;
+        subject.put_all_away(&[volume])?;
     }
     Ok(())
 }
 
 fn needs_sharing(subject: &Subject<'_>) -> Played {
     if subject.given.is(Nature::Exclusive) {
-        return Err(Stopped::Skipped("one pod at a time has the volume".to_owned()));
+        return skip("one pod at a time has the volume");
     }
     Ok(())
 }
@@ -133,10 +110,10 @@ fn many_directories(subject: &mut Subject<'_>) -> Played {
     for (calls, verb, layers) in [(mounts, "mount", 1), (unmounts, "unmount", 0)] {
         for (answer, volume) in subject.at_once(&calls).into_iter().zip(&volumes) {
             let situation = format!("{} pods have the volume {verb}ed at once", volumes.len());
-            has_layers(subject, volume, layers, &answer.succeeds(&situation)?)?;
+            subject.has_layers(volume, layers, &answer.succeeds(&situation)?)?;
         }
     }
-    put_away(subject, &volumes)
+    subject.put_all_away(&volumes)
 }
 
 fn mount_a_unmount_b(subject: &mut Subject<'_>) -> Played {
@@ -150,7 +127,7 @@ fn mount_a_unmount_b(subject: &mut Subject<'_>) -> Played {
         for (answer, (volume, layers)) in subject.at_once(&calls).into_iter().zip([(&next, 1), (&running, 0)])
         {
             let answer = answer.succeeds("a mount for one pod and an unmount for another come at once")?;
-            has_layers(subject, volume, layers, &answer)?;
+            subject.has_layers(volume, layers, &answer)?;
         }
         if let Err(error) = std::fs::read_dir(next.target()?.as_path()) {
             let text = format!("while another pod ended, a pod got a volume that cannot be read: {error}");
@@ -168,7 +145,7 @@ fn mount_a_unmount_b(subject: &mut Subject<'_>) -> Played {
 fn hung_neighbour(subject: &mut Subject<'_>) -> Played {
     if subject.facts.keeps_data || subject.attaches() {
         let text = "two pods have the same volume, and calls for one volume may wait for each other";
-        return Err(Stopped::Skipped(text.to_owned()));
+        return skip(text);
     }
     let usual = subject.terms.patience;
     let patience = NEIGHBOURLY.max(Duration::from_millis(subject.facts.mount_took * 5)).min(usual / 2);
@@ -282,7 +259,7 @@ fn cycles(subject: &mut Subject<'_>) -> Played {
         std::thread::sleep(MOMENT);
     }
     remove_directory(first.target()?.as_path())?;
-    if subject.attaches() { subject.unstage(&first) } else { Ok(()) }
+    subject.unstage(&first)
 }
 
 /// Plays one pod; the device stays attached.
@@ -312,11 +289,11 @@ fn replaced(subject: &mut Subject<'_>) -> Played {
             for answer in while_replaced(replica, || subject.at_once(&calls))? {
                 let answer = answer.succeeds("the driver was replaced again and again meanwhile")?;
                 if answer.asked.verb() != Verb::Init.name() {
-                    has_layers(subject, &volume, layers, &answer)?;
+                    subject.has_layers(&volume, layers, &answer)?;
                 }
             }
         }
-        put_away(subject, &[volume])
+        subject.put_all_away(&[volume])
     })
 }
 

@@ -4,7 +4,7 @@
 use super::init::{LONGEST, fastest};
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{How, Scene, Seen};
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, Stopped, skip};
 use crate::check::in_time::is_late;
 use crate::check::subject::{KUBELET_ROOT, NODE, Subject};
 use flexvol_kubelet::PodVolume;
@@ -138,7 +138,7 @@ fn missing_arguments(subject: &mut Subject<'_>) -> Played {
 
 fn surplus_arguments(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.mounts || !subject.is_contained() {
-        return Err(Stopped::Skipped("needs a volume that can be mounted".to_owned()));
+        return skip("needs a volume that can be mounted");
     }
     let volume = subject.volume()?;
     subject.stage(&volume)?;
@@ -163,7 +163,7 @@ fn name(subject: &mut Subject<'_>) -> Played {
         let good = answer.is_success() || answer.meant == Meant::NotSupported;
         match good {
             false if subject.given.volume.is_none() => {
-                return Err(Stopped::Skipped("getvolumename wants options: give --options".to_owned()));
+                return skip("getvolumename wants options: give --options");
             }
             false => {
                 let problem = format!("getvolumename {words} must not fail, but {}", answer.shown());

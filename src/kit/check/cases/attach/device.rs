@@ -4,9 +4,9 @@ use super::WORKS;
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{How, Scene};
 use crate::check::device_calls::{Mounts, mounted_at};
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, Stopped, skip};
 use crate::check::left;
-use crate::check::staging::{is_mounted, make_directory, remove_directory};
+use crate::check::staging::{is_mounted, make_directory, remove_after, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::{PodVolume, by_kubelet};
 use flexvol_linux::mount::mount_table;
@@ -39,7 +39,7 @@ fn needs_mount(volume: &PodVolume) -> Played {
     if is_mounted(&volume.global()?)? {
         return Ok(());
     }
-    Err(Stopped::Skipped("mountdevice mounts nothing in this driver".to_owned()))
+    skip("mountdevice mounts nothing in this driver")
 }
 
 fn mount_device(subject: &mut Subject<'_>) -> Played {
@@ -126,7 +126,7 @@ fn mount_device_fails_cleanly(subject: &mut Subject<'_>) -> Played {
         subject.unstage(&given)?;
     }
     if failed == 0 {
-        return Err(Stopped::Skipped("no way was found to make mountdevice fail".to_owned()));
+        return skip("no way was found to make mountdevice fail");
     }
     Ok(())
 }
@@ -147,8 +147,7 @@ fn is_gone(answer: &Answer, volume: &PodVolume) -> Played {
     if layers > 0 {
         return Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")));
     }
-    let removed = remove_directory(global.as_path());
-    removed.map_err(|error| answer.fails(format!("it said Success, and kubelet cannot remove it: {error}")))
+    remove_after(answer, &global)
 }
 
 fn unmount_device_again(subject: &mut Subject<'_>) -> Played {

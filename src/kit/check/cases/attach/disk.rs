@@ -2,7 +2,7 @@
 
 use crate::check::answer::Answer;
 use crate::check::case::{How, Scene};
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
@@ -26,7 +26,7 @@ pub(in crate::check) const SCENES: &[Scene] = &[
 
 fn keeps_data(subject: &mut Subject<'_>) -> Played {
     if subject.given.is(Nature::Ephemeral) {
-        return Err(Stopped::Skipped("the volume is declared to forget".to_owned()));
+        return skip("the volume is declared to forget");
     }
     needs_writing(subject)?;
     let first = subject.volume()?;
@@ -48,7 +48,7 @@ fn keeps_data(subject: &mut Subject<'_>) -> Played {
 
 fn needs_writing(subject: &Subject<'_>) -> Played {
     if subject.given.is(Nature::ReadOnly) || (subject.facts.mounts && !subject.facts.writable) {
-        return Err(Stopped::Skipped("nothing can be written to the volume".to_owned()));
+        return skip("nothing can be written to the volume");
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ fn read_only_blank(subject: &mut Subject<'_>) -> Played {
     let device = subject.attach(&volume)?;
     let disk = Disk::of(subject, &device)?;
     if disk.head()?.iter().any(|byte| *byte != 0) {
-        return Err(Stopped::Skipped("the disk is not blank at first".to_owned()));
+        return skip("the disk is not blank at first");
     }
     make_directory(volume.global()?.as_path())?;
     let answer = subject.call_mount_device(&volume, &device)?;
@@ -170,7 +170,6 @@ struct Disk<'a>(&'a str);
 
 impl<'a> Disk<'a> {
     fn of(subject: &Subject<'_>, device: &'a str) -> Result<Self, Stopped> {
-        let skip = |why: &str| Err(Stopped::Skipped(why.to_owned()));
         let Ok(path) = Path::new(device).canonicalize() else {
             return skip("the device is no file on the node");
         };

@@ -203,7 +203,7 @@ impl Plan {
 
     /// Takes the volume off the node.
     pub(super) fn end(&self, subject: &mut Subject<'_>) -> Played {
-        if subject.attaches() { subject.unstage(&self.volume) } else { Ok(()) }
+        subject.unstage(&self.volume)
     }
 }
 

@@ -2,7 +2,7 @@
 //! the node.
 
 use crate::check::answer::Answer;
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
 use flexvol_protocol::Call;
@@ -121,5 +121,5 @@ pub(super) fn needs_sandbox(subject: &Subject<'_>) -> Played {
     if subject.is_contained() {
         return Ok(());
     }
-    Err(Stopped::Skipped("needs root, or a user namespace, for mounts".to_owned()))
+    skip("needs root, or a user namespace, for mounts")
 }

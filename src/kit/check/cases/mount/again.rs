@@ -2,7 +2,7 @@
 
 use super::{abandon, can_write, read_only};
 use crate::check::device_calls::{Mounts, mounted_at};
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, skip};
 use crate::check::given::Nature;
 use crate::check::staging::put;
 use crate::check::subject::Subject;
@@ -57,7 +57,7 @@ pub(super) fn other_source(subject: &mut Subject<'_>) -> Played {
 
 pub(super) fn other_access(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.writable || subject.given.is(Nature::Shared) {
-        return Err(Stopped::Skipped("needs a volume that may be written to or not".to_owned()));
+        return skip("needs a volume that may be written to or not");
     }
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;

@@ -1,7 +1,7 @@
 //! Properties of a volume for the pods that use it.
 
 use super::{can_write, read_only};
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, skip};
 use crate::check::given::Nature;
 use crate::check::in_time::within;
 use crate::check::staging::{put, remove_directory};
@@ -54,7 +54,7 @@ pub(super) fn two_pods(subject: &mut Subject<'_>) -> Played {
 pub(super) fn two_modes(subject: &mut Subject<'_>) -> Played {
     needs_two(subject)?;
     if !subject.facts.writable || subject.given.is(Nature::Shared) {
-        return Err(Stopped::Skipped("needs a volume that may be written to or not".to_owned()));
+        return skip("needs a volume that may be written to or not");
     }
     // The device of a driver that attaches is mounted once, in the mode of the first pod.
     let orders: &[bool] = if subject.attaches() { &[true] } else { &[true, false] };
@@ -87,7 +87,7 @@ pub(super) fn two_modes(subject: &mut Subject<'_>) -> Played {
 
 fn needs_two(subject: &Subject<'_>) -> Played {
     if subject.given.is(Nature::Exclusive) {
-        return Err(Stopped::Skipped("one pod at a time has the volume (--exclusive-ok)".to_owned()));
+        return skip("one pod at a time has the volume (--exclusive-ok)");
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::tools::Tools;
 use super::{abandon, can_write, end, read_only};
 use crate::check::answer::Answer;
 use crate::check::attempt::plainly;
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::footprint::Footprint;
 use crate::check::staging::{make_directory, remove_directory};
 use crate::check::subject::Subject;
@@ -105,7 +105,7 @@ fn provoke(subject: &mut Subject<'_>, judge: Judge) -> Played {
         }
     }
     if failures == 0 {
-        return Err(Stopped::Skipped("nothing was found that makes a mount fail".to_owned()));
+        return skip("nothing was found that makes a mount fail");
     }
     Ok(())
 }
@@ -181,7 +181,7 @@ pub(super) fn tools_that_fail(subject: &mut Subject<'_>) -> Played {
     }
     if started == 0 {
         let why = "the driver starts none of the programs that can be made to fail";
-        return Err(Stopped::Skipped(why.to_owned()));
+        return skip(why);
     }
     Ok(())
 }
@@ -212,7 +212,7 @@ fn tool_that_fails(
 
 pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
     if subject.given.network != Network::Machine {
-        return Err(Stopped::Skipped("needs a driver whose server is there (--network host)".to_owned()));
+        return skip("needs a driver whose server is there (--network host)");
     }
     let (volume, inside) = (subject.volume()?, subject.inside);
     let before = before_any_call(subject, &volume)?;
@@ -221,7 +221,7 @@ pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
         let answer = inside.without_network(|| subject.attempt(&volume, &plainly))??.answer;
         if answer.is_success() {
             subject.clear(&volume)?;
-            return Err(Stopped::Skipped("the volume is mounted without a network".to_owned()));
+            return skip("the volume is mounted without a network");
         }
         if answer.was_stopped() {
             return Err(answer.fails("without a network the mount does not end"));

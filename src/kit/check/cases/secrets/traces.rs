@@ -3,7 +3,7 @@
 use super::values::with_canaries;
 use crate::check::answer::Answer;
 use crate::check::attempt::plainly;
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Evidence, Played, Stopped, skip};
 use crate::check::hunt::{Find, Hunt};
 use crate::check::subject::Subject;
 use crate::tracer::{self, Execution, Look, Trace};
@@ -25,7 +25,7 @@ const MANY_TIMES: &str = "mount::many_times";
 fn hunt_for(volume: &PodVolume) -> Result<Hunt, Stopped> {
     let hunt = Hunt::of(volume);
     if hunt.is_vain() {
-        return Err(Stopped::Skipped("every secret is shorter than 4 bytes, or no secret".to_owned()));
+        return skip("every secret is shorter than 4 bytes, or no secret");
     }
     Ok(hunt)
 }
@@ -69,7 +69,7 @@ pub(super) fn environment(subject: &mut Subject<'_>) -> Played {
 
 fn executions(subject: &mut Subject<'_>, place: &str, words_of: fn(&Execution) -> &Vec<OsString>) -> Played {
     if !tracer::is_possible() {
-        return Err(Stopped::Skipped("needs ptrace(2), which is not permitted here".to_owned()));
+        return skip("needs ptrace(2), which is not permitted here");
     }
     subject.trace = Some(Trace::Executions(None));
     live(subject, &mut |hunt, answer| {
@@ -192,7 +192,7 @@ pub(super) fn daemon(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let hunt = hunt_for(&volume)?;
     if subject.facts.daemons.is_empty() {
-        return Err(Stopped::Skipped("no process of the driver serves a mount".to_owned()));
+        return skip("no process of the driver serves a mount");
     }
     let answer = subject.bring_up(&volume)?;
     for (pid, _) in subject.inside.processes()? {

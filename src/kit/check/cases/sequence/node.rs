@@ -1,14 +1,14 @@
 //! Life cycles that involve more than one pod's directory: the device of the node, the driver
 //! itself.
 
-use super::{UNMOUNT_WORKS, load, put_away, reload};
+use super::{UNMOUNT_WORKS, load, reload};
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{How, Scene};
 use crate::check::cases::expand;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::replica::Replica;
-use crate::check::staging::{is_mounted, make_directory, remove_directory};
+use crate::check::staging::{is_mounted, make_directory, remove_after};
 use crate::check::subject::{NODE, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_protocol::{Call, Verb};
@@ -127,7 +127,7 @@ fn upgraded(subject: &mut Subject<'_>, replica: &Replica) -> Played {
         gone(&answer, &during)?;
         subject.unmount(&before)?.succeeds("the driver was replaced after it had mounted this")?;
     }
-    put_away(subject, &before)
+    subject.put_all_away(&[before])
 }
 
 /// Does something, and replaces the driver a little later.
@@ -155,8 +155,7 @@ fn gone(answer: &Answer, volume: &PodVolume) -> Played {
     if is_mounted(&target)? {
         return Err(answer.fails("it said Success, and the directory is still a mount"));
     }
-    remove_directory(target.as_path())
-        .map_err(|error| answer.fails(format!("it said Success, and kubelet cannot remove it: {error}")))
+    remove_after(answer, &target)
 }
 
 fn probe_storm(subject: &mut Subject<'_>) -> Played {
@@ -184,5 +183,5 @@ fn probe_storm(subject: &mut Subject<'_>) -> Played {
             return Err(Evidence::new(text).into());
         }
     }
-    put_away(subject, &volume)
+    subject.put_all_away(&[volume])
 }

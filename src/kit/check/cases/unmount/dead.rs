@@ -1,6 +1,6 @@
 //! Unmount of a volume whose serving process does not serve any more.
 
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::in_time::Deadline;
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
@@ -20,7 +20,7 @@ fn served(subject: &mut Subject<'_>) -> Result<(PodVolume, Vec<Pid>), Stopped> {
     subject.bring_up(&volume)?;
     let servers: Vec<_> = pids(subject)?.difference(&before).copied().collect();
     if servers.is_empty() {
-        return Err(Stopped::Skipped("no process of the driver serves a mount".to_owned()));
+        return skip("no process of the driver serves a mount");
     }
     Ok((volume, servers.into_iter().filter_map(Pid::from_raw).collect()))
 }

@@ -2,7 +2,7 @@
 
 use super::plain::while_used;
 use crate::check::device_calls::Mounts;
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::footprint::Footprint;
 use crate::check::given::Nature;
 use crate::check::staging::{make_directory, put, remove_directory};
@@ -75,7 +75,7 @@ pub(super) fn keeps_foreign_data(subject: &mut Subject<'_>) -> Played {
 
 fn with_mount_inside(subject: &mut Subject<'_>, in_use: bool) -> Played {
     if !subject.facts.writable {
-        return Err(Stopped::Skipped("no directory to mount on can be made in the volume".to_owned()));
+        return skip("no directory to mount on can be made in the volume");
     }
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;

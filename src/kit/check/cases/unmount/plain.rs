@@ -1,8 +1,8 @@
 //! Unmount under normal conditions.
 
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::{Played, Stopped, skip};
 use crate::check::given::Nature;
-use crate::check::staging::{make_directory, put};
+use crate::check::staging::{make_directory, put, remove_after, remove_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::mount::mount_table;
@@ -26,12 +26,8 @@ pub(super) fn works(subject: &mut Subject<'_>) -> Played {
     if subject.layers(&volume)? > 0 {
         return Err(answer.fails("it said Success, and the directory is still a mount point"));
     }
-    match fs::remove_dir(volume.target()?.as_path()) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}")))
-        }
-        _ => subject.put_away(&volume, &answer),
-    }
+    remove_after(&answer, &volume.target()?)?;
+    subject.put_away(&volume, &answer)
 }
 
 pub(super) fn not_mounted(subject: &mut Subject<'_>) -> Played {
@@ -51,11 +47,9 @@ pub(super) fn never_mounted(subject: &mut Subject<'_>) -> Played {
 /// Unmounts a directory that exists but is not mounted, and removes it afterwards.
 fn unmount_nothing(subject: &mut Subject<'_>, volume: &PodVolume, what: &str) -> Played {
     let answer = subject.unmount(volume)?.succeeds(what)?;
-    match fs::remove_dir(volume.target()?.as_path()) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(answer
-            .fails(format!("{what}; it said Success, and kubelet cannot remove the directory: {error}"))),
-        _ => Ok(()),
-    }
+    remove_directory(volume.target()?.as_path()).map_err(|error| {
+        answer.fails(format!("{what}; it said Success, and kubelet cannot remove the directory: {error}"))
+    })
 }
 
 pub(super) fn no_directory(subject: &mut Subject<'_>) -> Played {
@@ -91,7 +85,7 @@ pub(super) fn many_times(subject: &mut Subject<'_>) -> Played {
 
 pub(super) fn keeps_data(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.writable {
-        return Err(Stopped::Skipped("nothing can be written to the volume".to_owned()));
+        return skip("nothing can be written to the volume");
     }
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
