@@ -16,6 +16,7 @@ use flexvol_model::paths;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::{Capabilities, DriverName};
 use flexvol_terminal::emit;
+use flexvol_terminal::rights::account;
 use serde_json::{Value, json};
 
 /// Drivers to serve, and the images for that.
@@ -107,16 +108,6 @@ fn namespace(name: &str) -> Value {
             "name": name,
             "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
         },
-    })
-}
-
-/// Service account. Pods that need its token mount it themselves.
-fn account(metadata: &Value) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata,
-        "automountServiceAccountToken": false,
     })
 }
 

@@ -2,9 +2,9 @@
 //!
 //! [`program`] runs a program from its command line to its exit status. [`screen`] prints, [`exit`]
 //! reports errors, [`progress`] shows at a terminal what a long call is doing, [`emit`] writes
-//! objects as YAML, [`image`] checks the images that they name. [`arguments`] parses the arguments
-//! of a call; [`plan`], [`report`], [`capabilities`] and [`probing`] show what several commands
-//! show.
+//! objects as YAML, [`rights`] makes accounts and roles, [`image`] checks the images that they
+//! name. [`arguments`] parses the arguments of a call; [`plan`], [`report`], [`capabilities`] and
+//! [`probing`] show what several commands show.
 
 pub mod arguments;
 pub mod capabilities;
@@ -19,6 +19,7 @@ pub mod probing;
 pub mod program;
 pub mod progress;
 pub mod report;
+pub mod rights;
 pub mod screen;
 
 #[cfg(test)]

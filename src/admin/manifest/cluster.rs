@@ -5,6 +5,7 @@ use super::{Deployment, Manifest};
 use flexvol_kubelet::platform::Need;
 use flexvol_protocol::text::hex;
 use flexvol_terminal::emit;
+use flexvol_terminal::rights::{account, granted, rule};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -87,14 +88,12 @@ fn surroundings(deployment: &Deployment<'_>) -> Vec<Value> {
     if deployment.request.namespace != SYSTEM {
         objects.push(namespace(deployment));
     }
-    objects.push(json!({
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata(deployment),
-        "automountServiceAccountToken": false,
-    }));
+    objects.push(account(&metadata(deployment)));
     if deployment.needs(Need::SecurityContextConstraints) {
-        objects.extend([constraints(deployment), role(deployment), role_binding(deployment)]);
+        let mut rule = rule("security.openshift.io", &["securitycontextconstraints"], &["use"]);
+        rule["resourceNames"] = json!([deployment.request.name]);
+        objects.push(constraints(deployment));
+        objects.extend(granted(&metadata(deployment), &deployment.request.namespace, &[rule]));
     }
     if deployment.needs(Need::RemountExec) && deployment.request.namespace != SYSTEM {
         objects.push(quota(deployment));
@@ -177,39 +176,6 @@ fn constraints(deployment: &Deployment<'_>) -> Value {
         // OpenShift before 3.11 has no role that may use constraints.
         "users": [format!("system:serviceaccount:{}:{}", request.namespace, request.name)],
         "groups": [],
-    })
-}
-
-fn role(deployment: &Deployment<'_>) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": metadata(deployment),
-        "rules": [{
-            "apiGroups": ["security.openshift.io"],
-            "resources": ["securitycontextconstraints"],
-            "resourceNames": [deployment.request.name],
-            "verbs": ["use"],
-        }],
-    })
-}
-
-fn role_binding(deployment: &Deployment<'_>) -> Value {
-    let request = deployment.request;
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": metadata(deployment),
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "Role",
-            "name": request.name,
-        },
-        "subjects": [{
-            "kind": "ServiceAccount",
-            "name": request.name,
-            "namespace": request.namespace,
-        }],
     })
 }
 

@@ -21,6 +21,7 @@ use flexvol_kubelet::platform::DEFAULT_KUBELET_ROOT;
 use flexvol_model::paths;
 use flexvol_protocol::failure::Result;
 use flexvol_terminal::emit;
+use flexvol_terminal::rights::{account, granted, rule};
 use serde_json::{Value, json};
 
 /// Name of the service account, the DaemonSet, and the objects that belong to them.
@@ -55,10 +56,11 @@ pub fn make(request: &Request) -> Result<String> {
 /// Returns the objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let namespace = super::namespace(&request.namespace);
-    let account = super::account(&metadata(request, true));
+    let account = account(&metadata(request, true));
     let [attachments, tasks] = crds();
-    let [role, binding] = granted(request, NAME, "Cluster", &json!([rule("", "nodes", &["get"])]));
-    let [own_role, own_binding] = granted(request, NAME, "", &rights());
+    let everywhere = [rule("", &["nodes"], &["get"])];
+    let [role, binding] = granted(&metadata(request, false), &request.namespace, &everywhere);
+    let [own_role, own_binding] = granted(&metadata(request, true), &request.namespace, &rights());
     let [policy, policy_binding] = policy(request);
     let mut objects = vec![
         namespace,
@@ -85,38 +87,12 @@ fn metadata(request: &Request, in_namespace: bool) -> Value {
     metadata
 }
 
-fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
-    json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
-}
-
 /// Rules for the agent's own namespace.
-fn rights() -> Value {
-    json!([
-        rule(GROUP, "flexattachments", &["get", "list", "create", "update", "delete"]),
-        rule(GROUP, "flexdetachtasks", &["list", "watch", "create", "delete"]),
-        rule(GROUP, "flexdetachtasks/status", &["patch"]),
-    ])
-}
-
-fn granted(request: &Request, name: &str, of: &str, rules: &Value) -> [Value; 2] {
-    let mut metadata = metadata(request, of.is_empty());
-    metadata["name"] = json!(name);
-    let api = "rbac.authorization.k8s.io";
-    let account = json!({"kind": "ServiceAccount", "name": name, "namespace": request.namespace});
+fn rights() -> [Value; 3] {
     [
-        json!({
-            "apiVersion": format!("{api}/v1"),
-            "kind": format!("{of}Role"),
-            "metadata": metadata,
-            "rules": rules,
-        }),
-        json!({
-            "apiVersion": format!("{api}/v1"),
-            "kind": format!("{of}RoleBinding"),
-            "metadata": metadata,
-            "roleRef": {"apiGroup": api, "kind": format!("{of}Role"), "name": name},
-            "subjects": [account],
-        }),
+        rule(GROUP, &["flexattachments"], &["get", "list", "create", "update", "delete"]),
+        rule(GROUP, &["flexdetachtasks"], &["list", "watch", "create", "delete"]),
+        rule(GROUP, &["flexdetachtasks/status"], &["patch"]),
     ]
 }
 

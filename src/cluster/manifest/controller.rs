@@ -1,10 +1,11 @@
 //! Deployment of a driver's controllers: attach, provision, expand. Each part is done by
 //! `flexvold csi-controller` or by Kubernetes' own sidecar, with the least rights for it.
 
-use super::{Request, account, of_account};
+use super::{Request, of_account};
 use crate::controllers::client::ACCOUNT;
 use flexvol_model::paths;
 use flexvol_protocol::{Capabilities, DriverName};
+use flexvol_terminal::rights::{account, granted, rule};
 use serde_json::{Value, json};
 
 /// Directory that the containers share.
@@ -75,9 +76,12 @@ pub(super) fn objects(request: &Request, driver: &DriverName, can: Capabilities)
     }
     let name = format!("flexvol-csi-{}", driver.to_string().replace(['/', '.', '_'], "-").to_lowercase());
     let mut objects = vec![account(&of_account(request, &name))];
-    objects.extend(granted(request, &name, "Cluster", &rules(&workers)));
+    let mut metadata = json!({"name": name, "labels": labels(&name)});
+    objects.extend(granted(&metadata, &request.namespace, &rules(&workers)));
     if !workers.built_in().is_empty() {
-        objects.extend(granted(request, &name, "", &[rule("coordination.k8s.io", &["leases"], &LEASE)]));
+        metadata["namespace"] = json!(request.namespace);
+        let lease = rule("coordination.k8s.io", &["leases"], &LEASE);
+        objects.extend(granted(&metadata, &request.namespace, &[lease]));
     }
     objects.push(deployment(request, &name, &workers.containers(request, driver)));
     objects
@@ -89,30 +93,6 @@ fn labels(name: &str) -> Value {
         "app.kubernetes.io/component": "csi-controller",
         "app.kubernetes.io/instance": name,
     })
-}
-
-/// Returns a role and its binding: for the `Cluster`, or only for the namespace.
-fn granted(request: &Request, name: &str, scope: &str, rules: &[Value]) -> [Value; 2] {
-    let (kind, binding) = (format!("{scope}Role"), format!("{scope}RoleBinding"));
-    let mut metadata = json!({"name": name, "labels": labels(name)});
-    if scope.is_empty() {
-        metadata["namespace"] = json!(request.namespace);
-    }
-    [
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": kind,
-            "metadata": metadata,
-            "rules": rules,
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": binding,
-            "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": request.namespace}],
-        }),
-    ]
 }
 
 fn deployment(request: &Request, name: &str, containers: &[Value]) -> Value {
@@ -213,10 +193,6 @@ fn unprivileged(name: &str, image: &str) -> Value {
 
 const WATCH: [&str; 2] = ["list", "watch"];
 const LEASE: [&str; 4] = ["get", "watch", "create", "update"];
-
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
-    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
-}
 
 /// Cluster-wide rules: the minimum for a FlexVolume driver (`rights` in tests/controllers removes
 /// each of them). Access to a Secret that a StorageClass or a PersistentVolume names is another

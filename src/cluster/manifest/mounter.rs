@@ -8,6 +8,7 @@ use flexvol_model::paths;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::Result;
 use flexvol_terminal::emit;
+use flexvol_terminal::rights::account;
 use serde_json::{Value, json};
 
 /// Grace period of a mount pod beyond the wait for its volumes, in seconds.
@@ -49,8 +50,7 @@ pub fn make(request: &Request) -> Result<String> {
 /// Returns the objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let namespace = super::namespace(&request.namespace);
-    let account = super::account(&metadata(request));
-    vec![namespace, account, daemon_set(request)]
+    vec![namespace, account(&metadata(request)), daemon_set(request)]
 }
 
 fn metadata(request: &Request) -> Value {

@@ -1,7 +1,8 @@
 //! `flexvold controller` in the cluster: it reads nodes and pods, changes locks and tasks. Pure.
 
-use super::{GROUP, Request, granted, rule};
+use super::{GROUP, Request};
 use crate::breaker::LEASE;
+use flexvol_terminal::rights::{account, granted, rule};
 use serde_json::{Value, json};
 
 /// Name of the service account, the Deployment, and the objects that belong to them.
@@ -12,18 +13,18 @@ const USER: u32 = 65534;
 
 pub(super) fn objects(request: &Request) -> Vec<Value> {
     let labels = crate::manifest::labels("controller");
+    let anywhere = json!({"name": CONTROLLER, "labels": labels});
     let metadata = json!({"name": CONTROLLER, "namespace": request.namespace, "labels": labels});
-    let account = crate::manifest::account(&metadata);
     let watched = ["get", "list", "watch"];
-    let everywhere = json!([rule("", "nodes", &watched), rule("", "pods", &watched)]);
-    let own = json!([
-        rule(GROUP, "flexattachments", &["get", "list", "watch", "update"]),
-        rule(GROUP, "flexdetachtasks", &["list", "create", "delete"]),
-        rule("coordination.k8s.io", "leases", &["get", "watch", "create", "update"]),
-    ]);
-    let mut objects = vec![account];
-    objects.extend(granted(request, CONTROLLER, "Cluster", &everywhere));
-    objects.extend(granted(request, CONTROLLER, "", &own));
+    let everywhere = [rule("", &["nodes"], &watched), rule("", &["pods"], &watched)];
+    let own = [
+        rule(GROUP, &["flexattachments"], &["get", "list", "watch", "update"]),
+        rule(GROUP, &["flexdetachtasks"], &["list", "create", "delete"]),
+        rule("coordination.k8s.io", &["leases"], &["get", "watch", "create", "update"]),
+    ];
+    let mut objects = vec![account(&metadata)];
+    objects.extend(granted(&anywhere, &request.namespace, &everywhere));
+    objects.extend(granted(&metadata, &request.namespace, &own));
     objects.push(deployment(request, &metadata));
     objects
 }
