@@ -370,7 +370,8 @@ mod tests {
         });
         let hanging: Vec<_> = hanging.collect();
         tokio::task::yield_now().await;
-        turns.take().await.run(async {}).await;
+        let other = async { turns.take().await.run(async {}).await };
+        tokio::time::timeout(TURN * 5, other).await.expect("it waits for those that hang");
         assert_eq!(begun.elapsed(), TURN * 4);
         hanging.iter().for_each(tokio::task::JoinHandle::abort);
     }
