@@ -93,21 +93,21 @@ equal_names() {
     local refused="*another volume*is on this node*these options name *$5*give one of them another name*"
     says "$name: mounted for the node" "$ok" stage "$driver" "$options" || return
     says "$name: a pod" "$ok" set_up one "$driver" "$options"
-    says "$name: write" '' in_volume one "$driver" write data "of $name"
+    says "$name: write" '' in_volume one "$driver" write own "of $name"
     says "$name: the other is not mounted over it" "*\"Failure\"*$5*" stage "$driver" "$other"
     for access in rw ro; do
         says "$name: no pod is shown it as the other, $access" "$refused" \
             set_up two "$driver" "$other,\"kubernetes.io/readwrite\":\"$access\""
-        says "$name: nothing is shown, $access" '*nothing is mounted*' in_volume two "$driver" cat data
+        says "$name: nothing is shown, $access" '*nothing is mounted*' in_volume two "$driver" cat own
     done
     says "$name: nothing to unmount" "$ok" tear_down two "$driver"
-    says "$name: the first has its own" "of $name" in_volume one "$driver" cat data
+    says "$name: the first has its own" "of $name" in_volume one "$driver" cat own
     says "$name: its unmount" "$ok" tear_down one "$driver"
     says "$name: no pod is shown what the first has left" "$refused" set_up two "$driver" "$other"
     says "$name: unmounted from the node" "$ok" unstage "$driver"
     says "$name: then the other is mounted" "$ok" stage "$driver" "$other"
     says "$name: and shown" "$ok" set_up two "$driver" "$other"
-    says "$name: with nothing of the first" '*No such file*' in_volume two "$driver" cat data
+    says "$name: with nothing of the first" '*No such file*' in_volume two "$driver" cat own
     says "$name: the other's unmount" "$ok" tear_down two "$driver"
     says "$name: unmounted from the node, too" "$ok" unstage "$driver"
 }
