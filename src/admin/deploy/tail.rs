@@ -121,6 +121,7 @@ impl Part {
         if self.reader.get_ref().metadata()?.len() < at {
             self.reader.seek(SeekFrom::Start(0))?;
             self.begun.clear();
+            self.too_long = false;
         }
         Ok(())
     }
@@ -224,5 +225,11 @@ mod tests {
         file.seek(SeekFrom::Start(0)).unwrap();
         file.write_all(b"cut\n").unwrap();
         assert_eq!(new(&mut tail), ["cut"]);
+        file.write_all(&vec![b'x'; 3 * LINE_LIMIT]).unwrap();
+        assert_eq!(new(&mut tail), [""; 0]);
+        file.set_len(0).unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(b"cut within a long line\n").unwrap();
+        assert_eq!(new(&mut tail), ["cut within a long line"]);
     }
 }
