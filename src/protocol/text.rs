@@ -32,6 +32,14 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// Returns the start of a word in a text. A match in the middle of a longer word does not count:
+/// `lock` is in `locked`, and not in `block`.
+pub fn find_word(text: &str, word: &str) -> Option<usize> {
+    let is_letter = |c: char| c.is_ascii_alphabetic();
+    let begins = |at: &usize| !(word.starts_with(is_letter) && text[..*at].ends_with(is_letter));
+    text.match_indices(word).map(|(at, _)| at).find(begins)
+}
+
 /// Formats a time in seconds with this number of decimal places, at most nine: `1.50`. Printing a
 /// floating-point number would need 12 KB of code, in a program that does not use it elsewhere.
 pub fn seconds(time: Duration, places: u32) -> String {
@@ -72,6 +80,16 @@ mod tests {
     #[test]
     fn each_byte_has_two_digits() {
         assert_eq!(hex(&[0, 7, 0x1f, 0xa0, 255]), "00071fa0ff");
+    }
+
+    #[test]
+    fn a_word_is_not_found_inside_another_one() {
+        for (text, at) in
+            [("lock", Some(0)), ("a block, locked", Some(9)), ("un_lock", Some(3)), ("clock", None)]
+        {
+            assert_eq!(find_word(text, "lock"), at, "{text}");
+        }
+        assert_eq!((find_word("a: b", ": b"), find_word("ß-lock", "lock")), (Some(1), Some(3)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! * files where logs are kept: below a directory `log`, or with that extension;
 //! * empty directories, except in /tmp: few drivers remove them, and a driver that makes one for
 //!   each volume is found by the cases that count;
-//! * empty lock files: in /run, or with `lock` in their name;
+//! * empty lock files: in /run, or with a word in their name that begins with `lock`;
 //! * files that the system's own tools write, and services that they start;
 //! * data that a driver keeps in the same place after every volume: the survey finds it ([`kept`]).
 
@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_linux::proc::process;
 use flexvol_protocol::ordered::filled;
+use flexvol_protocol::text::find_word;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -207,7 +208,8 @@ fn counts_as(path: &Path, data: &Metadata) -> bool {
             .parent()
             .is_some_and(|above| above == Path::new("/tmp") || above == Path::new("/var/tmp"));
     }
-    let named_lock = path.file_name().is_some_and(|name| name.to_string_lossy().contains("lock"));
+    let named_lock =
+        path.file_name().is_some_and(|name| find_word(&name.to_string_lossy(), "lock").is_some());
     let is_lock = data.is_file() && data.len() == 0 && (named_lock || path.starts_with("/run"));
     !is_lock
 }
@@ -270,6 +272,22 @@ fn words_of(entry: &Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_file_is_excused_as_a_lock_by_the_word_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let counts = |name: &str| {
+            let path = directory.path().join(name);
+            fs::File::create(&path).unwrap();
+            counts_as(&path, &path.symlink_metadata().unwrap())
+        };
+        for name in ["lock", "data.lock", ".lockfile", "flexvol-lock-7"] {
+            assert!(!counts(name), "{name}");
+        }
+        for name in ["block-7", "wallclock", "unlocked"] {
+            assert!(counts(name), "{name}");
+        }
+    }
 
     fn paths(paths: &[&str]) -> BTreeSet<PathBuf> {
         paths.iter().map(PathBuf::from).collect()

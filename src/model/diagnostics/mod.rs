@@ -29,6 +29,7 @@ mod wrapping;
 
 pub use wrapping::Wrapped;
 
+use flexvol_protocol::text::find_word;
 use flexvol_protocol::{Argument, Verb, errno_words};
 use known_errors::says_little;
 use std::borrow::Cow;
@@ -249,9 +250,7 @@ fn holds(text: &str, pattern: &str) -> bool {
 fn found(text: &str, pattern: &str) -> Option<usize> {
     let mut pieces = pattern.split('…');
     let first = pieces.next()?;
-    let is_letter = |c: char| c.is_ascii_alphabetic();
-    let begins = |at: &usize| !(first.starts_with(is_letter) && text[..*at].ends_with(is_letter));
-    let at = text.match_indices(first).map(|(at, _)| at).find(begins)?;
+    let at = find_word(text, first)?;
     let mut rest = &text[at + first.len()..];
     for piece in pieces {
         rest = rest.split_once(piece)?.1;

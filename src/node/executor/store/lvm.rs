@@ -25,6 +25,7 @@ use flexvol_linux::proc::helper::{HelperExit, Invocation, Tools};
 use flexvol_linux::proc::host;
 use flexvol_model::plan::LogicalVolume;
 use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::text::find_word;
 use report::{Report, Volume};
 use std::path::Path;
 
@@ -246,23 +247,25 @@ fn run(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> 
 /// Returns LVM's error, with a fix for the most common ones.
 fn refused(lv: &LogicalVolume, outcome: &HelperExit) -> anyhow::Error {
     let (text, group) = (describe(outcome, "lvm"), &lv.group);
-    let (code, fix) = match &outcome.output.to_lowercase() {
-        said if said.contains("insufficient free space") => {
+    let said = outcome.output.to_lowercase();
+    let says = |word| find_word(&said, word).is_some();
+    let (code, fix) = match () {
+        () if says("insufficient free space") => {
             (Code::Conflict, format!(": give group {group} more disks (vgextend), or ask for less"))
         }
-        said if said.contains("not found in volume group") && said.contains("pool") => (
+        () if says("not found in volume group") && says("pool") => (
             Code::NotFound,
             ": make the pool (lvcreate --type thin-pool), or correct option thinPool".to_owned(),
         ),
-        said if said.contains("system id") => {
+        () if says("system id") => {
             (Code::Busy, ": the group is another node's (vgchange --systemid)".to_owned())
         }
-        said if said.contains("lock") => (
+        () if says("lock") || says("lvmlockd") => (
             Code::Busy,
             ": another node may have it, or lvmlockd does not serve the group (vgchange --lockstart)"
                 .to_owned(),
         ),
-        _ => (Code::Internal, String::new()),
+        () => (Code::Internal, String::new()),
     };
     Failure::new(code, format!("{text}{fix}")).into()
 }
@@ -311,5 +314,33 @@ impl Tags {
 
     fn include(&self, tag: &str) -> bool {
         tag == self.in_use || tag.starts_with(&self.of_boots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_linux::errno::to_failure;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    #[test]
+    fn only_a_lock_means_that_another_node_has_the_group() {
+        let lv = LogicalVolume { group: "g".into(), volume: "v".into(), size: None, thin_pool: None };
+        let code = |said: &str| {
+            let (output, answer) = (said.to_owned(), String::new());
+            to_failure(refused(&lv, &HelperExit { status: ExitStatus::from_raw(5 << 8), output, answer }))
+                .code()
+        };
+        for said in [
+            "VG g lock failed: held by other host.",
+            "lvmlockd process is not running.",
+            "LV locked by other host: g/v",
+        ] {
+            assert_eq!(code(said), Code::Busy, "{said}");
+        }
+        for said in ["/dev/sdb: not a block device", "Number of blocks is too large"] {
+            assert_eq!(code(said), Code::Internal, "{said}");
+        }
     }
 }

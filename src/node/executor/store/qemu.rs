@@ -28,6 +28,7 @@ use flexvol_model::plan::{DiskImage, ImageFormat, Ownership};
 use flexvol_model::policy::Allowed;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;
+use flexvol_protocol::text::find_word;
 use serde_json::{Value, json};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -220,13 +221,17 @@ pub(super) fn start(
     while !is_ready() {
         if let Some(status) = daemon.ended()? {
             let text = format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
-            let busy = text.contains("lock");
-            bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
+            bail!(Failure::new(code_of(&text), text));
         }
         at.deadline.check("waiting for qemu-storage-daemon")?;
         std::thread::sleep(TICK);
     }
     refuse_other_files(ours, at)
+}
+
+/// Returns the code of a daemon's last words: another process has locked the image, or an error.
+fn code_of(words: &str) -> Code {
+    if find_word(words, "lock").is_some() { Code::Busy } else { Code::Internal }
 }
 
 /// Fails if the daemon has opened other files: the header may have changed since we read it.
@@ -381,6 +386,17 @@ mod tests {
     use flexvol_model::plan::Store;
     use std::os::unix::fs::symlink;
     use std::process::{Command, Stdio};
+
+    /// The daemon repeats the option that it stumbled over, and its name has `block` in it.
+    #[test]
+    fn only_a_lock_means_that_the_image_is_in_use() {
+        let of = |words: &str| code_of(&format!("qemu-storage-daemon: --blockdev {{}}: {words}"));
+        assert_eq!(of("Failed to get \"write\" lock\nIs another process using the image [/i]?"), Code::Busy);
+        assert_eq!(of("Failed to lock byte 100"), Code::Busy);
+        for words in ["Could not open '/i': no block device", "Image is not in qcow2 format"] {
+            assert_eq!(of(words), Code::Internal, "{words}");
+        }
+    }
 
     /// Root in a container can start a process with this name, once the daemon has died.
     #[test]
