@@ -262,6 +262,15 @@ fn words_of_many_are_a_hint() {
         ("mount error(126): Required key not available", "share-key", Confidence::Hint),
         ("mount error(126): see cifs.upcall", "share-key", Confidence::Cause),
         ("tun: TUNSETIFF: Device or resource busy", "busy", Confidence::Hint),
+        // Words inside longer words: lv, rm:, oss, and runc.
+        ("insufficient free space on the machine: resolve that", "group-full", Confidence::Hint),
+        ("term: Device or resource busy", "busy", Confidence::Hint),
+        ("proxy answers 403 Forbidden: not possible from here", "store-denied", Confidence::Hint),
+        (
+            "exec: \"mkfs.xfs\": executable file not found in $PATH (truncated)",
+            "program-missing",
+            Confidence::Cause,
+        ),
         ("rbd: sysfs write failed", "rbd-map", Confidence::Hint),
         (
             "umount: /mnt: not mounted\ndocker: VolumeDriver.Mount: exit status 32",

@@ -5,21 +5,22 @@
 //! thing that they are taken for, and nothing else that reports the same. Otherwise they are a
 //! hint.
 
-use super::KnownError;
+use super::{KnownError, holds};
 
-/// Words that indicate storage of volumes, in lower case.
+/// Words that indicate storage of volumes, in lower case. A word that may also end another one
+/// begins with `…`: `umount`.
 const STORAGE: &[&str] = &[
-    "mount",
-    "nfs",
+    "…mount",
+    "…nfs",
     "cifs",
     "smb",
-    "ceph",
+    "…ceph",
     "rbd",
     "iscsi",
     "gluster",
-    "fusermount",
     "-fuse",
     "fuse:",
+    "gcsfuse",
     "s3fs",
     "sshfs",
     "rclone",
@@ -30,7 +31,7 @@ const STORAGE: &[&str] = &[
     "git:",
     ".git",
     "fatal:",
-    "volume",
+    "…volume",
     "export",
     "flexvol",
     "blob",
@@ -54,7 +55,7 @@ const OTHER_SERVERS: &[&str] = &[
     "pull image",
     "etcd",
     "169.254.169.254",
-    "sandbox",
+    "…sandbox",
     "cni",
     "/healthz",
     "ingress",
@@ -87,7 +88,7 @@ const MODULES: &[&str] = &[
     "ext4",
     "loop",
     "zfs",
-    "mount",
+    "…mount",
     "transport",
     "gluster",
 ];
@@ -103,7 +104,7 @@ const OF_DRIVERS: &[&str] =
     &["flexvolume", "driver call", "kubelet-plugins", "volumeplugins", "~", "output for command"];
 
 const OF_DRIVERS_OR_MOUNTS: &[&str] =
-    &["flexvolume", "driver", "kubelet", "~", "output for command", "mount", "fork/exec", "wait"];
+    &["flexvolume", "driver", "kubelet", "~", "output for command", "…mount", "fork/exec", "wait"];
 
 const ALL: &[Vague] = &[
     Vague {
@@ -138,9 +139,9 @@ const ALL: &[Vague] = &[
             "medium error",
             "unrecovered read",
             "-fs",
-            "fs (",
-            "fs error",
-            "fs:",
+            "…fs (",
+            "…fs error",
+            "…fs:",
             "journal",
             "sector",
             "superblock",
@@ -151,7 +152,7 @@ const ALL: &[Vague] = &[
     },
     Vague {
         ids: &["read-only"],
-        with: &["/usr/libexec", "kubelet-plugins", "volumeplugins", "mkfs", "/dev/", "mount:"],
+        with: &["/usr/libexec", "kubelet-plugins", "volumeplugins", "mkfs", "/dev/", "…mount:"],
         without: &["secret", "configmap", "serviceaccount"],
     },
     Vague { ids: &["no-space"], with: &[], without: &["inotify", "cgroup", "secret", "configmap"] },
@@ -169,7 +170,7 @@ const ALL: &[Vague] = &[
     },
     Vague {
         ids: &["script-lacks"],
-        with: &["mount", "flexvolume", "driver", "kubelet", "lvm", "fuse"],
+        with: &["…mount", "flexvolume", "driver", "kubelet", "lvm", "…fuse"],
         without: &[],
     },
     Vague { ids: &["plugin-name"], with: &["volume plugin", "flexvolume"], without: &[] },
@@ -209,7 +210,7 @@ const ALL: &[Vague] = &[
     },
     Vague {
         ids: &["iscsi-refused"],
-        with: &["authoriz", "non-retryable", "_login_auth", "rejected"],
+        with: &["…authoriz", "non-retryable", "_login_auth", "rejected"],
         without: TIMEOUT,
     },
     Vague { ids: &["device-late"], with: &[], without: &["iscsiadm: could not", "initiator reported error"] },
@@ -230,7 +231,7 @@ const ALL: &[Vague] = &[
         with: &["operation not permitted", "permission denied"],
         without: &["executable", "/docker", "/opt/"],
     },
-    Vague { ids: &["no-device"], with: &["/dev/", "uuid=", "label="], without: &["device //", ":/"] },
+    Vague { ids: &["no-device"], with: &["/dev/", "…uuid=", "…label="], without: &["device //", ":/"] },
     Vague { ids: &["nbd-version"], with: &["oldstyle"], without: &[] },
     // Errors of libceph say more.
     Vague { ids: &["user-refused"], with: &[], without: &["libceph", "cephx"] },
@@ -243,14 +244,16 @@ const ALL: &[Vague] = &[
     },
     Vague {
         ids: &["secret-missing"],
-        with: &["volume", "mount", "couldn't get secret", "secrets \""],
+        with: &["…volume", "…mount", "couldn't get secret", "secrets \""],
         without: &["ingress", "certificate", "tls"],
     },
-    Vague { ids: &["attached-elsewhere"], with: &["volume", "disk", "image", "rbd", "pvc"], without: &[] },
+    Vague {
+        ids: &["attached-elsewhere"], with: &["…volume", "…disk", "image", "rbd", "pvc"], without: &[]
+    },
     Vague { ids: &["source-unclear"], with: STORAGE, without: OTHER_SERVERS },
     Vague {
         ids: &["holds-data"],
-        with: &["mkfs", "mke2fs", "file system", "filesystem", "wipe", "device"],
+        with: &["mkfs", "mke2fs", "file system", "filesystem", "wipe", "…device"],
         without: &[],
     },
     Vague { ids: &["not-volumes"], with: &[], without: &["mountvolume.", "unmountvolume.", "attachvolume."] },
@@ -258,7 +261,7 @@ const ALL: &[Vague] = &[
 
 /// Reports whether these words, in lower case, may belong to another error, too.
 pub(super) fn is_vague(known_error: &KnownError, text: &str) -> bool {
-    let is_there = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let is_there = |words: &[&str]| words.iter().any(|word| holds(text, word));
     let rules = ALL.iter().filter(|rule| rule.ids.contains(&known_error.id));
     rules.into_iter().any(|rule| !rule.with.is_empty() && !is_there(rule.with) || is_there(rule.without))
 }
