@@ -63,9 +63,9 @@ pub(super) fn take_off(place: &Place) -> Result<()> {
 
 /// Unmounts everything above the lowest mount at a place, as long as it is not in use.
 pub(super) fn uncover(place: &Place) -> Result<()> {
-    let count = || -> Result<usize> {
-        Ok(mount_table::read()?.iter().filter(|entry| entry.target == place.path()).count())
-    };
+    let path = place.resolved()?;
+    let count =
+        || -> Result<usize> { Ok(mount_table::read()?.iter().filter(|entry| entry.target == path).count()) };
     for _ in 0..MOST_LAYERS {
         // One unmount may remove other mounts as well.
         if count()? < 2 || mount::unmount(place, false).is_err() {

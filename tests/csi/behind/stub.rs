@@ -216,7 +216,8 @@ fn mount(words: &[&str]) -> Result<(), Status> {
 }
 
 fn umount(path: &str) {
-    while !mounts_at(Path::new(path)).is_empty() {
+    let place = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    while !mounts_at(&place).is_empty() {
         assert!(Command::new("umount").arg(path).status().unwrap().success(), "{path}");
     }
 }
