@@ -6,6 +6,7 @@ use anyhow::Result;
 use flexvol_linux::errno::Errno;
 use flexvol_linux::fs::files;
 use flexvol_linux::mount::mount_table::{Entry, Tables};
+use flexvol_linux::mount::place::path_in_table;
 use flexvol_linux::net::daemon_socket;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::{agent, paths};
@@ -93,7 +94,7 @@ fn of_hold(hold: &Value, mounts: Option<&[Entry]>) -> Option<Finding> {
 
 /// Reports whether a target is neither mounted nor there. Never touches a mounted one: it may hang.
 fn is_gone(target: &str, mounts: &[Entry]) -> bool {
-    let target = Path::new(target);
+    let target = path_in_table(Path::new(target));
     mounts.iter().all(|mount| mount.target != target) && !target.exists()
 }
 

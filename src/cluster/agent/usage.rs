@@ -9,6 +9,7 @@ use crate::fence::store::Off;
 use flexvol_linux::block::loop_device;
 use flexvol_linux::fs::files;
 use flexvol_linux::mount::mount_table::Tables;
+use flexvol_linux::mount::place::path_in_table;
 use flexvol_model::paths;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
@@ -45,8 +46,10 @@ pub struct Kernel;
 impl Look for Kernel {
     fn left_of(&self, handle: &str, target: &str) -> Left {
         let mounts = Tables::open(std::iter::empty()).and_then(|mut tables| tables.read());
+        // Another process may have the target under the path that kubelet gave.
+        let paths = [Path::new(target).to_owned(), path_in_table(Path::new(target))];
         match mounts {
-            Ok(mounts) if mounts.iter().all(|mount| mount.target != Path::new(target)) => {}
+            Ok(mounts) if mounts.iter().all(|mount| !paths.contains(&mount.target)) => {}
             _ => return Left::Mounted,
         }
         let shown = |file: &str| loop_device::shows(file).unwrap_or(true);
@@ -136,5 +139,20 @@ impl Local<'_> {
         let off = self.off.iter().any(|off| off.is_about(&holder.node));
         let node = if off { NodeState::OutOfService } else { NodeState::Unknown };
         Sight { node, ..Sight::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is mounted is not released, and the mount table does not know the symlink.
+    #[test]
+    fn a_mount_is_seen_through_a_symlink_above_it() {
+        let home = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/", home.path().join("kubelet")).unwrap();
+        let left =
+            |name: &str| Kernel.left_of("nfs:/x", home.path().join("kubelet").join(name).to_str().unwrap());
+        assert_eq!((left("proc"), left("etc")), (Left::Mounted, Left::Nothing));
     }
 }

@@ -22,6 +22,16 @@ pub struct Place {
     path: PathBuf,
 }
 
+/// Returns a target as in the mount table: the symlinks of the admin's root are resolved. Nothing
+/// below the root is accessed.
+pub fn path_in_table(target: &Path) -> PathBuf {
+    let split = |target: TargetPath| {
+        let dir = VolumeDir::of(&target);
+        Some(dir.root.canonicalize().ok()?.join(dir.below))
+    };
+    TargetPath::parse(target.as_os_str()).ok().and_then(split).unwrap_or_else(|| target.to_owned())
+}
+
 /// Current state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
