@@ -158,9 +158,8 @@ impl Volume {
 /// Finds all volumes below the named roots, or below all known ones, and those with a record of our
 /// drivers. Checks the health of all of them at once.
 pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
-    let table = mount_table::read()?;
     let records = Record::all();
-    let roots = all_roots(roots, &table, &records);
+    let (roots, table) = seen(roots, &records)?;
     let names = Pods::known();
     let mut found = BTreeMap::new();
     for target in targets(&roots, &table) {
@@ -200,7 +199,7 @@ pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
 /// Returns the named roots; without any, the roots of all known kubelets: running, mounted,
 /// recorded, and the default one.
 pub fn roots(told: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
-    Ok(all_roots(told, &mount_table::read()?, &Record::all()))
+    Ok(seen(told, &Record::all())?.0)
 }
 
 /// Returns the roots that are certainly a kubelet's: the named ones; without any, those of running
@@ -213,21 +212,53 @@ pub fn kubelet_roots(told: &[PathBuf]) -> BTreeSet<PathBuf> {
     filled(running.chain([DEFAULT_ROOT.into()]))
 }
 
-fn all_roots(told: &[PathBuf], table: &[Entry], records: &[Record]) -> BTreeSet<PathBuf> {
+/// Returns the roots, and the mount table with kubelet's own paths.
+fn seen(told: &[PathBuf], records: &[Record]) -> Result<(BTreeSet<PathBuf>, Vec<Entry>)> {
+    let (mut roots, mut table) = (known_roots(told, records), mount_table::read()?);
+    rename(&mut table, &roots);
+    if told.is_empty() {
+        roots.extend(table.iter().filter_map(|entry| flex_dir(&entry.target)).map(|dir| dir.root));
+    }
+    Ok((roots, table))
+}
+
+fn known_roots(told: &[PathBuf], records: &[Record]) -> BTreeSet<PathBuf> {
     let mut roots = kubelet_roots(told);
     if told.is_empty() {
-        let recorded = records.iter().map(|record| &record.target);
-        let targets = table.iter().map(|entry| &entry.target).chain(recorded);
-        roots.extend(targets.filter_map(|target| flex_dir(target)).map(|dir| dir.root));
+        roots.extend(records.iter().filter_map(|record| flex_dir(&record.target)).map(|dir| dir.root));
     }
     roots
+}
+
+/// Gives mounts below a root the paths that kubelet uses: its root may be a symlink, which the
+/// kernel resolves.
+fn rename(table: &mut [Entry], roots: &BTreeSet<PathBuf>) {
+    let resolved = roots.iter().filter_map(|root| Some((root.canonicalize().ok()?, root)));
+    let links: Vec<_> = resolved.filter(|(resolved, _)| !roots.contains(resolved)).collect();
+    for entry in table {
+        let target = |(resolved, root): &(PathBuf, &PathBuf)| {
+            Some(root.join(entry.target.strip_prefix(resolved).ok()?))
+        };
+        if let Some(target) = links.iter().find_map(target) {
+            entry.target = target;
+        }
+    }
+}
+
+/// Adds the mounts below a root that is a symlink once more, with the paths that kubelet uses.
+pub fn with_kubelets_paths(mut table: Vec<Entry>) -> Vec<Entry> {
+    let mut renamed = table.clone();
+    rename(&mut renamed, &known_roots(&[], &Record::all()));
+    table.extend(renamed);
+    table
 }
 
 /// Returns CSI volumes that kubelet has noted below these roots, that are not mounted, and whose
 /// driver `flexvold` serves. kubelet keeps such a note from before it calls the driver until it has
 /// unpublished the volume.
 pub fn unmounted_csi(roots: &BTreeSet<PathBuf>) -> Result<Vec<Volume>> {
-    let table = mount_table::read()?;
+    let mut table = mount_table::read()?;
+    rename(&mut table, roots);
     let noted = roots.iter().flat_map(|root| pods::csi_directories(root)).filter_map(|path| of_csi(&path));
     Ok(noted.filter(|volume| top(&table, &volume.target).is_none()).collect())
 }

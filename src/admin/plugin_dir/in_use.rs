@@ -6,6 +6,7 @@
 
 use super::refusal::{Reason, Refusal};
 use crate::inventory::pods::Pods;
+use crate::inventory::with_kubelets_paths;
 use anyhow::Result;
 use flexvol_kubelet::locate;
 use flexvol_linux::fs::{files, listing};
@@ -51,10 +52,11 @@ pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns every mount of the node; fails as [`sees_mounts`] does for `place`.
+/// Returns every mount of the node, also with the path that kubelet uses; fails as [`sees_mounts`]
+/// does for `place`.
 pub fn mounts(place: &Path) -> Result<Vec<mount_table::Entry>> {
     sees_mounts(place, "")?;
-    tables()?.read()
+    Ok(with_kubelets_paths(tables()?.read()?))
 }
 
 /// Returns the mounted volumes of a driver, by target; `state` is the directory for what the node's

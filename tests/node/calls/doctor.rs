@@ -3,6 +3,7 @@
 
 mod agent;
 mod gone;
+mod linked;
 mod mount_pods;
 mod waiting;
 

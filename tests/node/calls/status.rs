@@ -3,6 +3,7 @@
 use crate::support::wording::{wording, wording_of};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use crate::support::fuse::Silent;
@@ -69,6 +70,25 @@ fn every_volume_is_shown_with_its_health() {
     let none = site.flexvol(&empty).good().out;
     assert!(none.starts_with(wording("no-flex-volume")) && none.ends_with(" runs here\n"), "{none}");
     nix::mount::umount(&target("well")).unwrap();
+}
+
+/// The mount table has the path behind the symlink, and records have kubelet's.
+#[test]
+fn a_volume_below_a_symlink_is_shown_once() {
+    let test = "status::a_volume_below_a_symlink_is_shown_once";
+    let Some(mut node) = Node::new(test, MOUNT, Some("umount \"$1\"")) else { return };
+    symlink(".", node.file("kubelet")).unwrap();
+    node.target = node.file("kubelet/pods/1/volumes/example~share/v");
+    node.start(r#"{"kubernetes.io/pvOrVolumeName":"pv1"}"#).finish().success();
+    let root = node.file("kubelet");
+    for line in [&["status", "--json"][..], &["status", "--json", "--kubelet-root", root.to_str().unwrap()]] {
+        let found = volumes(&Site::new().flexvol(line));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((&found[0]["volume"], &found[0]["byFlexvol"]), (&"pv1".into(), &true.into()), "{found:?}");
+        assert_eq!((&found[0]["health"], &found[0]["layers"]), (&"alive".into(), &1.into()), "{found:?}");
+    }
+    node.unmount().finish().success();
+    node.is_clean();
 }
 
 #[test]
