@@ -5,7 +5,7 @@
 
 use super::home::Home;
 use super::record::{self, Record};
-use super::{daemon, store};
+use super::{daemon, locks, store};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::lock::Lock;
 use flexvol_linux::fs::{files, listing};
@@ -16,9 +16,9 @@ use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::Tools;
 use flexvol_model::paths;
-use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::ordered::filled;
+use flexvol_protocol::{TargetPath, Verb};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> R
 
 /// Unmounts dead mounts at a target, layer by layer; a mount that is or may be alive stays.
 pub fn detach_dead(target: &TargetPath) -> Result<()> {
-    let _lock = lock(target);
+    let _lock = lock(target)?;
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
         match place.look()? {
@@ -101,7 +101,7 @@ pub fn detach_dead(target: &TargetPath) -> Result<()> {
 /// are not in use.
 pub fn unmount(target: &TargetPath) -> Result<()> {
     detach_dead(target)?;
-    let _lock = lock(target);
+    let _lock = lock(target)?;
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
         match place.look()? {
@@ -129,8 +129,31 @@ fn forget(target: &TargetPath) -> Result<()> {
     store::sweep(target, Tools::of_host(&Deadline::for_undo(REPAIR_WAIT)))
 }
 
-/// Returns the lock of a target; `None` if that fails, as on a node whose /run is full.
-fn lock(target: &TargetPath) -> Option<Lock> {
-    record::prepare().ok()?;
-    Lock::acquire(record::lock_path(target), &Deadline::for_undo(REPAIR_WAIT)).ok()
+/// Returns the lock of a target; `None` on a node whose /run is full. Fails if another call holds
+/// it.
+fn lock(target: &TargetPath) -> Result<Option<Lock>> {
+    Ok(locks::lock(record::lock_path(target), Verb::Unmount, &Deadline::for_undo(REPAIR_WAIT))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_linux::errno::to_failure;
+    use flexvol_linux::proc::namespace;
+
+    #[test]
+    fn a_call_that_is_running_is_not_disturbed() {
+        if namespace::enter().and_then(|()| namespace::cover_run()).is_err() {
+            return println!(
+                "SKIP a_call_that_is_running_is_not_disturbed: needs root for a mount namespace"
+            );
+        }
+        let target = TargetPath::parse("/run/k/pods/7/volumes/a~b/v".as_ref()).unwrap();
+        std::fs::create_dir_all(target.as_path()).unwrap();
+        record::prepare().unwrap();
+        let held = Lock::acquire(record::lock_path(&target), &Deadline::for_undo(REPAIR_WAIT)).unwrap();
+        assert_eq!(to_failure(unmount(&target).unwrap_err()).code(), Code::Timeout);
+        drop(held);
+        unmount(&target).unwrap();
+    }
 }
