@@ -17,14 +17,13 @@ const YOUNG: Duration = Duration::from_mins(10);
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let volumes = inventory::volumes(&request.kubelet_root, inventory::HEALTH_WAIT)?;
     let roots = inventory::kubelet_roots(&request.kubelet_root);
-    let mut findings: Vec<_> = volumes.iter().filter_map(|volume| of_volume(volume, &roots)).collect();
     let unmounted = inventory::unmounted_csi(&roots)?;
     let all: Vec<_> = volumes.iter().chain(&unmounted).collect();
     let gone = gone(&roots, &all);
     // Leftovers of a pod that is gone are reported once.
-    findings.retain(|finding| {
-        !gone.iter().any(|directory| finding.evidence.contains(&*directory.to_string_lossy()))
-    });
+    let stays = |volume: &&Volume| !gone.iter().any(|directory| volume.target.starts_with(directory));
+    let mut findings: Vec<_> =
+        volumes.iter().filter(stays).filter_map(|volume| of_volume(volume, &roots)).collect();
     findings.extend(gone.iter().map(|directory| orphaned(directory, &all)));
     findings.extend(strangers(&volumes));
     Ok(findings)

@@ -43,6 +43,20 @@ fn the_directory_of_a_pod_that_is_gone() {
     assert!(!node.site.path("kubelet/pods/7").exists());
 }
 
+/// The name of its directory begins with the name of another pod that is gone.
+#[test]
+fn the_volume_of_a_pod_that_runs_is_not_left_out() {
+    let Some(node) = Sick::new("doctor::gone::the_volume_of_a_pod_that_runs_is_not_left_out") else { return };
+    node.target("fstab~cifs", "data");
+    let running = node.site.path("kubelet/pods/70/volumes/fstab~cifs/data");
+    fs::create_dir_all(&running).unwrap();
+    let mut dead = Silent::mount(&running);
+    dead.end();
+    control_groups(&["8", "70"]);
+    age(&node.site.path("kubelet/pods/7"));
+    assert!(node.has("pod-orphaned") && node.has("volume-dead"));
+}
+
 /// A tenant writes in kubelet's log: a volume's options are repeated there.
 #[test]
 fn a_line_of_a_log_repairs_nothing() {
