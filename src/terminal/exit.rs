@@ -27,6 +27,10 @@ pub fn usage(error: &clap::Error, words: Option<String>, json: bool) -> ExitCode
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && !json {
+        let _ = error.print();
+        return ExitCode::from(USAGE);
+    }
     let text = words.unwrap_or_else(|| error.render().to_string());
     // The text of a refused value already contains the fix in its first paragraph.
     let complete = error.kind() == ErrorKind::ValueValidation;

@@ -97,6 +97,13 @@ fn the_keys_of_a_secret_are_explained() {
     assert!(ok(&["explain", "--profile", "fstab/cifs"]).contains("username or user"));
 }
 
+/// The help is printed as it is, not as an error message.
+#[test]
+fn a_missing_command_is_answered_with_the_help() {
+    let (status, _, error) = flexvol(&["pod"]);
+    assert_eq!((status, error.lines().next()), (2, ok(&["pod", "--help"]).lines().next()));
+}
+
 #[test]
 fn a_mistyped_driver_is_a_usage_error_with_a_hint() {
     let (status, out, error) = flexvol(&["explain", "tmpsf"]);
