@@ -2,7 +2,7 @@
 
 pub mod exec;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use flexvol_linux::proc::piped::{Piped, of_the_user};
 use flexvol_protocol::failure::{Code, Failure};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ impl Kubectl {
                 _ => return Ok(()),
             }
         }
-        Ok(())
+        bail!("read {path}: there is no end of it")
     }
 
     /// Creates an object.
@@ -164,6 +164,17 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A list that is cut short without a word looks whole.
+    #[test]
+    fn a_list_without_an_end_is_an_error() {
+        let script = r#"echo '{"metadata": {"continue": "again"}, "items": [{}]}'"#;
+        let kubectl = Kubectl { program: "/bin/sh".into(), cluster: ["-c", script].map(Into::into).into() };
+        let mut count = 0;
+        let error = kubectl.list("/api/v1/pods", |_| count += 1).unwrap_err();
+        assert!(error.to_string().contains("/api/v1/pods"), "{error}");
+        assert_eq!(count, PAGES);
+    }
 
     /// A selector that an administrator types stays one value of one query.
     #[test]
