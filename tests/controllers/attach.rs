@@ -50,14 +50,19 @@ fn note(seen: &mut Seen, step: &str, object: &Value) {
     seen.push(format!("{step}: {object}"));
 }
 
+/// The object of a volume that is no longer waiting to be attached. If upstream has not heard of
+/// its own writing, it leaves the error of an earlier attempt there. Ours has none.
+async fn begun(subject: &Subject, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let mut object = subject.becomes::<VolumeAttachment>(name, holds).await;
+    if let Some(status) = object["status"].as_object_mut().filter(|_| !subject.is_ours()) {
+        status.remove("attachError");
+    }
+    object
+}
+
 /// Until it is attached; both objects are noted.
 async fn attached(subject: &Subject, name: &str, seen: &mut Seen) {
-    let mut object = subject.becomes::<VolumeAttachment>(name, is_attached).await;
-    // Upstream leaves the error of the last attempt there, if it has not heard of its own writing.
-    if !subject.is_ours() {
-        object["status"].as_object_mut().unwrap().remove("attachError");
-    }
-    note(seen, name, &object);
+    note(seen, name, &begun(subject, name, is_attached).await);
     let volume = subject.see::<PersistentVolume>(name).await;
     note(seen, name, &volume["metadata"]);
 }
@@ -119,7 +124,7 @@ async fn codes(subject: &Subject) -> Seen {
         subject.delete::<VolumeAttachment>(name).await;
     }
     for name in &names {
-        note(&mut seen, name, &subject.becomes::<VolumeAttachment>(name, has_not_detached).await);
+        note(&mut seen, name, &begun(subject, name, has_not_detached).await);
         subject.driver.fails("unpublish", name, &[]);
     }
     for name in &names {
@@ -205,8 +210,8 @@ async fn lost(subject: &Subject) -> Seen {
     let mut seen = Seen::new();
     let (deleted, late) = (subject.named("deleted"), subject.named("late"));
     wanted_with(subject, &deleted, Fault::Slow(timeout() / 2)).await;
-    let begun = |object: &Value| object["metadata"]["finalizers"].is_array();
-    note(&mut seen, &deleted, &subject.becomes::<VolumeAttachment>(&deleted, begun).await);
+    let guarded = |object: &Value| object["metadata"]["finalizers"].is_array();
+    note(&mut seen, &deleted, &begun(subject, &deleted, guarded).await);
     gone(subject, &deleted, &mut seen).await;
     wanted_with(subject, &late, Fault::Lost(timeout() * 2)).await;
     let mut object = subject.becomes::<VolumeAttachment>(&late, fails_with("DeadlineExceeded")).await;
@@ -235,7 +240,7 @@ async fn odd(subject: &Subject) -> Seen {
     let spec = json!({"accessModes": ["ReadWriteOnce"], "csi": csi});
     let source = json!({"persistentVolumeName": null, "inlineVolumeSpec": spec});
     subject.attach(&inline, json!({"spec": {"source": source}})).await;
-    note(&mut seen, &inline, &subject.becomes::<VolumeAttachment>(&inline, is_attached).await);
+    note(&mut seen, &inline, &begun(subject, &inline, is_attached).await);
     subject.delete::<VolumeAttachment>(&inline).await;
     subject.becomes::<VolumeAttachment>(&inline, Value::is_null).await;
     seen.extend(calls(subject, &inline));
@@ -250,7 +255,7 @@ async fn odd(subject: &Subject) -> Seen {
         object["status"]["attached"] == false
             && object["metadata"]["finalizers"] == json!(["example.com/keeps"])
     };
-    note(&mut seen, &held, &subject.becomes::<VolumeAttachment>(&held, detached).await);
+    note(&mut seen, &held, &begun(subject, &held, detached).await);
     subject.change::<VolumeAttachment>(&held, json!({"metadata": {"finalizers": null}})).await;
     subject.becomes::<VolumeAttachment>(&held, Value::is_null).await;
     let released = |object: &Value| object["metadata"]["finalizers"] == json!(["example.com/keeps"]);

@@ -300,6 +300,9 @@ impl Subject {
         if let Some(deleted) = metadata.get_mut("deletionTimestamp") {
             *deleted = json!("then");
         }
+        if let Some(changed) = object["status"].get_mut("lastPhaseTransitionTime") {
+            *changed = json!("then");
+        }
         for error in ["attachError", "detachError"] {
             if let Some(error) = object["status"].get_mut(error) {
                 error["time"] = json!("then");
