@@ -1,6 +1,6 @@
 //! `flexvold agent` at its socket: kills before its system calls, and what no driver would send.
 
-use super::killed::follow;
+use super::killed::{follow, is_full, tried};
 use super::node::{eventually, flexvold};
 use super::observed::get;
 use super::pace::{deadline, slow_seconds};
@@ -202,11 +202,11 @@ const MOST: usize = 60;
 
 /// It holds and releases once a round, and is killed before the nth call of a name.
 #[test]
-fn a_kill_before_every_system_call_loses_no_hold_and_leaves_none() {
-    let test = "agent::a_kill_before_every_system_call_loses_no_hold_and_leaves_none";
+fn kills_before_system_calls_lose_no_hold_and_leave_none() {
+    let test = "agent::kills_before_system_calls_lose_no_hold_and_leave_none";
     let Some(nodes) = Nodes::new(test) else { return };
     let (mut a, b) = (nodes.start("a"), nodes.start("b"));
-    let most = if std::env::var_os("FULL").is_some() { MOST } else { FEW };
+    let most = if is_full() { MOST } else { FEW };
     let mut struck = Vec::new();
     for call in CALLS {
         for nth in 1..=most {
@@ -237,8 +237,8 @@ fn a_kill_before_every_system_call_loses_no_hold_and_leaves_none() {
             assert_eq!((a.holds(), b.hold("2"), b.release("2").as_deref()), (0, Ok(0), Some("released")));
         }
     }
-    println!("struck before {} calls: {struck:?}", struck.len());
-    assert!(struck.len() > 10, "hardly anything was struck: {struck:?}");
+    println!("struck before {struck:?}");
+    tried("agent", "hold+release", struck.len());
 }
 
 fn connected(agent: &Agent) -> UnixStream {

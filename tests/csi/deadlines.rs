@@ -1,6 +1,6 @@
 //! Deadlines, callers that go away, concurrent calls, and kills.
 
-use super::killed::strike;
+use super::killed::{is_full, strike};
 use super::node::{Driver, Node, STRICT, eventually, refused, within};
 use super::pace::{deadline, slow_seconds};
 use super::skip;
@@ -198,7 +198,7 @@ fn a_caller_that_goes_away_leaves_no_half_a_publish() {
 /// At each step of a publish, and of an unpublish, `flexvold` is killed while its driver goes on or
 /// is killed as well: asked again, it converges.
 #[test]
-fn a_kill_anywhere_is_survived() {
+fn a_kill_before_or_after_a_mount_is_survived() {
     for (at, driver_too) in [("before", false), ("before", true), ("after", false), ("after", true)] {
         let Some(mut node) = waiting("a_kill_anywhere", "example.com/waits") else { return };
         hold(&node, at);
@@ -297,9 +297,9 @@ fn kill_driver(node: &Node) {
 
 /// Without pauses: each time a little later, so that every write of the journal is hit.
 #[test]
-fn a_kill_at_any_moment_is_survived() {
+fn kills_at_many_moments_are_survived() {
     let Some(mut node) = Node::serving("at_any_moment", "flexvol/tmpfs", &Driver::Ours("{}")) else { return };
-    let rounds = if std::env::var_os("FULL").is_some() { 400 } else { 40 };
+    let rounds = if is_full() { 400 } else { 40 };
     for round in 0..rounds {
         let pause = Duration::from_micros(150 * (round % 80));
         node.block_on(async {

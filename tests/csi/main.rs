@@ -38,6 +38,8 @@ mod readers;
 mod registration;
 mod sanity;
 mod shared;
+#[path = "../support/trust/lines.rs"]
+mod trust_lines;
 #[path = "../support/wording.rs"]
 mod wording;
 

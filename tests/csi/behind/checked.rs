@@ -4,6 +4,7 @@
 //! The kit plays each case in a sandbox, with an empty /run and processes of its own: so a script
 //! in the driver's place starts there what a node has beside the driver, where it does not run.
 
+use crate::killed::is_full;
 use crate::node::{flexvol, flexvold};
 use crate::skip;
 use serde_json::{Value, json};
@@ -113,7 +114,7 @@ fn the_kit_holds_over_the_loop() {
     let options = json!({"driver": "tmpfs.flexvol.flex.flexvol.dev", "volumeHandle": "fx1#pv-1",
         "accessMode": "ReadWriteMany", "attr.size": "4Mi", "attr.mode": "0777",
         "kubernetes.io/secret/key": super::ENCODED});
-    let full = std::env::var_os("FULL").is_some();
+    let full = is_full();
     let patterns = if full { &FULL[..] } else { &QUICK };
     let mut command = Command::new(kit);
     command.arg("check").arg(at("called/example~csi/csi")).args(["--options", &options.to_string()]);

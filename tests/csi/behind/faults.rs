@@ -3,7 +3,7 @@
 
 use super::stub::{Fault, NAME};
 use super::{Scene, options};
-use crate::killed::follow;
+use crate::killed::{follow, is_full, tried};
 use crate::node::eventually;
 use crate::skip;
 use crate::wording::wording;
@@ -296,10 +296,10 @@ const MOST: usize = 60;
 
 /// A pod comes and goes once a round, and the agent is killed before the nth call of a name.
 #[test]
-fn an_agent_killed_before_any_system_call_leaves_nothing() {
-    let test = "behind::faults::an_agent_killed_before_any_system_call_leaves_nothing";
+fn an_agent_killed_before_system_calls_leaves_nothing() {
+    let test = "behind::faults::an_agent_killed_before_system_calls_leaves_nothing";
     let Some((mut scene, stub, _served)) = Scene::with_stub(test, true) else { return };
-    let most = if std::env::var_os("FULL").is_some() { MOST } else { FEW };
+    let most = if is_full() { MOST } else { FEW };
     let mut struck = Vec::new();
     for call in CALLS {
         for nth in 1..=most {
@@ -336,6 +336,6 @@ fn an_agent_killed_before_any_system_call_leaves_nothing() {
             scene.is_clean();
         }
     }
-    println!("struck before {} calls: {struck:?}", struck.len());
-    assert!(struck.len() > 8, "hardly anything was struck: {struck:?}");
+    println!("struck before {struck:?}");
+    tried("csi", "mount+unmount", struck.len());
 }
