@@ -82,7 +82,7 @@ fn file_of(directory: &Path) -> std::path::PathBuf {
 
 /// Test 33: a record that cannot be read does not count as free storage.
 #[test]
-fn t33_a_damaged_file_grants_nothing() {
+fn t33_the_file_store_grants_nothing_by_a_damaged_file() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path()).unwrap();
     assert!(goes(&mount(&store, "a", "1")));
@@ -109,7 +109,7 @@ fn t33_a_damaged_file_grants_nothing() {
 
 /// Test 42 for the store: a user with write access, or with a symlink here, can take every lock.
 #[test]
-fn t42_a_directory_that_others_may_write_is_refused() {
+fn t42_the_file_store_refuses_a_directory_that_others_may_write() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks");
     drop(FileStore::open(&path).unwrap());
