@@ -89,10 +89,11 @@ fn full() -> bool {
     std::env::var_os("FULL").is_some()
 }
 
-/// Tests 18, 20 and 58.
+/// Tests 18, 20 and 58: the states nearest to the beginning. Each broken rule is found among fewer
+/// than 400,000.
 #[test]
-fn t58_no_state_of_two_nodes_breaks_an_invariant() {
-    let most = if full() { 1_500_000 } else { 40_000 };
+fn t58_the_nearest_states_of_two_nodes_break_no_invariant() {
+    let most = if full() { 1_500_000 } else { 400_000 };
     let fences = [Fence::Fenced, Fence::Unsupported];
     for (by, fence) in [two, reviewed].into_iter().flat_map(|by| fences.map(|fence| (by, fence))) {
         let setting = by(Broken::Nothing, fence);
