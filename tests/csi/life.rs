@@ -152,16 +152,27 @@ fn the_journal_outlives_the_process_and_its_loss_is_survived() {
     node.is_clean();
 }
 
-/// After a reboot nothing is mounted, and the journal says that it is.
+/// After a reboot no process runs, nothing is mounted and /run is empty; the journal says that the
+/// volume is published.
 #[test]
 fn a_reboot_is_survived() {
-    let Some(node) = Node::serving("a_reboot", "example.com/strict", &Driver::Script(STRICT)) else { return };
+    let Some(mut node) = Node::serving("a_reboot", "example.com/strict", &Driver::Script(STRICT)) else {
+        return;
+    };
+    let reboot = |node: &mut Node| {
+        node.kill();
+        umount(&node.target("1"));
+        for left in std::fs::read_dir("/run").unwrap().map(|left| left.unwrap().path()) {
+            std::fs::remove_dir_all(&left).or_else(|_| std::fs::remove_file(&left)).unwrap();
+        }
+        node.restart_killed();
+    };
     node.publish("1", |_| ()).unwrap();
-    umount(&node.target("1"));
+    reboot(&mut node);
     assert_eq!(refused(node.stats("1")), Code::NotFound);
     node.publish("1", |_| ()).unwrap();
     assert!(node.is_mounted("1") && node.called("mount") == 2);
-    umount(&node.target("1"));
+    reboot(&mut node);
     node.unpublish("1").unwrap();
     node.is_clean();
 }
