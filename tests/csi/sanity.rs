@@ -129,37 +129,61 @@ fn at_images(script: &str) -> String {
         .replace("/tmp/flex-dummy.log", &format!("{IMAGES}/dummy.log"))
 }
 
-/// A driver of others passes, with the habits that are known of it.
+/// A script under the name of a driver of others passes, with the habits that are known of that.
 fn peer_passes(test: &str, name: &'static str, script: &str, parameters: &str, specs: u32) {
     passes(test, name, &Driver::Whole(&at_images(script)), parameters, specs);
 }
 
 /// Fails if it is mounted already, or not mounted any more, and does not grow.
 #[test]
-fn fstab_cifs_passes() {
+fn an_imitation_of_fstab_cifs_passes() {
     let script = include_str!("../node/kit/peers/fails-again.sh");
-    peer_passes("fstab_cifs_passes", "fstab/cifs", script, "networkPath: //server/share\n", 32);
+    peer_passes(
+        "an_imitation_of_fstab_cifs_passes",
+        "fstab/cifs",
+        script,
+        "networkPath: //server/share\n",
+        32,
+    );
 }
 
 /// Takes the failure of its mount for a success.
 #[test]
-fn juliohm_cifs_passes() {
+fn an_imitation_of_juliohm_cifs_passes() {
     let script = include_str!("../node/kit/peers/swallows.sh");
-    peer_passes("juliohm_cifs_passes", "juliohm/cifs", script, "server: server\nshare: /share\n", 36);
+    peer_passes(
+        "an_imitation_of_juliohm_cifs_passes",
+        "juliohm/cifs",
+        script,
+        "server: server\nshare: /share\n",
+        36,
+    );
 }
 
 /// Answers nothing, and twice.
 #[test]
-fn fq_lizardfs_passes() {
+fn an_imitation_of_fq_lizardfs_passes() {
     let script = include_str!("../node/kit/peers/says-two-things.sh");
-    peer_passes("fq_lizardfs_passes", "fq/lizardfs", script, "host: server\nfolder: share\n", 36);
+    peer_passes(
+        "an_imitation_of_fq_lizardfs_passes",
+        "fq/lizardfs",
+        script,
+        "host: server\nfolder: share\n",
+        36,
+    );
 }
 
 /// Removes what is in the directory, and the directory, and does not grow.
 #[test]
-fn microsoft_smb_passes() {
+fn an_imitation_of_microsoft_smb_passes() {
     let script = include_str!("../node/kit/peers/removes-all.sh");
-    peer_passes("microsoft_smb_passes", "microsoft.com/smb", script, "source: //server/share\n", 32);
+    peer_passes(
+        "an_imitation_of_microsoft_smb_passes",
+        "microsoft.com/smb",
+        script,
+        "source: //server/share\n",
+        32,
+    );
 }
 
 /// Kubernetes' own, which mount a tmpfs: without attach, and with it.
