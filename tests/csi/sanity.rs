@@ -1,7 +1,7 @@
 //! csi-sanity of kubernetes-csi/csi-test, every spec that applies. It is built by the tests of the
 //! cluster; `FLEXVOL_CLUSTER_PROGRAMS` is the directory it is in.
 
-use super::node::{Driver, IMAGES, Node, STRICT, write_file};
+use super::node::{Driver, IMAGES, Node, STRICT, write_executable, write_file};
 use super::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +48,8 @@ fn sanity(test: &str, name: &'static str, driver: &Driver<'_>, parameters: &str)
     for directory in [Path::new(POD).parent().unwrap(), Path::new("staging"), Path::new("images")] {
         std::fs::create_dir_all(home.join(directory)).unwrap();
     }
-    write_file(&home.join("mount.share"), &node.at_home(&at_images(HELPER)), 0o755);
+    write_executable(&home.join("mount.share"), &node.at_home(&at_images(HELPER)));
+    write_executable(&home.join("images/disk"), DISK);
     let played = play(&mut node, &programs.join("csi-sanity"), parameters);
     node.is_clean();
     Some(played)
@@ -86,13 +87,30 @@ fn an_attaching_script_passes() {
     passes("an_attaching_script_passes", "example.com/loop", &driver, "file: sanity.img\nsize: 320Mi\n", 49);
 }
 
+/// Commands of an admin: a file is a disk, which a node attaches as a loop device.
+const DISK: &str = r#"#!/bin/sh
+set -eu
+disk=${0%/*}/disk.img
+device() { losetup --noheadings --output NAME --associated "$disk"; }
+case $1 in
+attach)
+    [ -e "$disk" ] || { truncate -s 320M "$disk" && mkfs.xfs -q "$disk"; }
+    [ -n "$(device)" ] || losetup --find "$disk"
+    device
+    ;;
+detach) [ -z "$(device)" ] || losetup --detach "$(device)" ;;
+mount) mount "$(device)" "$2" ;;
+esac
+"#;
+
 /// The same with commands of ours that attach: the executor looks for what it has staged.
 #[test]
 fn our_attaching_driver_passes() {
-    let mount = r#"["/bin/mount", "-t", "tmpfs", "{option.share}", "{target}"]"#;
+    let disk = |words: &str| format!(r#"["{IMAGES}/disk", {words}]"#);
+    let [attach, detach, mount] = [r#""attach""#, r#""detach""#, r#""mount", "{target}""#].map(disk);
     let side_file = format!(
         r#"{{"driver":"exec","exec":{{"capabilities":{{"attach":true}},"options":["share"],"commands":
-        {{"attach":["/bin/echo","x"],"mountdevice":{mount},"mount":{mount},"unmountdevice":["/bin/true"]}}}}}}"#
+        {{"attach":{attach},"detach":{detach},"mountdevice":{mount},"mount":{mount}}}}}}}"#
     );
     passes("our_attaching_driver_passes", "flexvol/exec", &Driver::Ours(&side_file), "share: web\n", 45);
 }
